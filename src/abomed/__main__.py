@@ -1,0 +1,3 @@
+from abomed.cli.main import run
+
+run()
