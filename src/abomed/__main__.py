@@ -1,3 +1,4 @@
 from abomed.cli.main import run
 
-run()
+if __name__ == "__main__":  # worker processes import this file again
+    run()

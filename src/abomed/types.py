@@ -32,3 +32,10 @@ def printable(text: str) -> str:
     marks that reverse the reading direction.
     """
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 image`, `1,820 images`, `3 classes`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {plural or noun + ('es' if noun.endswith('s') else 's')}"

@@ -6,4 +6,6 @@ from pydantic import BaseModel, ConfigDict
 class Settings(BaseModel):
     """A frozen group of settings: unknown names are refused, field docstrings are the help texts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True
+    )

@@ -72,7 +72,9 @@ class DecodeSettings(Settings):
         if self.window != "full":
             low, high = self.window_range
             if not low < high or (self.window_in_percent and not 0 <= low < high <= 100):
-                raise ValueError(f"window needs low < high (percentiles between 0 and 100), not '{self.window}'")
+                raise ValueError(
+                    f"window needs low < high (percentiles between 0 and 100), not '{self.window}'"
+                )
         return self
 
     @property
@@ -97,6 +99,9 @@ class PackSettings(Settings):
     duplicates: Duplicates = "keep"
     """What to do with one image filed under several classes: `keep` all and report them, `drop-both`
     (all copies), or `keep-first` (the first path in sorted order)."""
+
+    strict: bool = False
+    """Write nothing if any file had to be refused."""
 
     workers: Annotated[int, Field(ge=0)] = 0
     """Decoding processes; 0 takes one per processor core."""

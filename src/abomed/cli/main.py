@@ -1,0 +1,76 @@
+"""The command line: one application, one place where errors become sentences and exit codes.
+
+Command groups are named by import path and loaded when called, so that help answers without torch.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+from pydantic import ValidationError
+from rich.console import Console
+
+from abomed import __version__
+from abomed.errors import AbomedError, ConfigError
+
+app = App(
+    name="abomed",
+    help="Few-shot medical image classification. Research use only.",
+    version=__version__,
+    default_parameter=Parameter(negative=""),
+)
+app.command("abomed.cli.data:app", name="data", help="Read, pack, audit and verify images.")
+app.command(
+    "abomed.cli.quickstart:quickstart",
+    name="quickstart",
+    help="The whole path on a synthetic set: images, pack, audit, episodes, a page.",
+)
+
+
+def run(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and exit: 0 ok, 1 a bug, 2 usage or settings, 3 data, 4 numerical."""
+    sys.exit(call(arguments))
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; every expected failure becomes a message on standard error and its exit code."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except AbomedError as error:
+        console.print(f"error: {error}", markup=False, style="red" if console.is_terminal else None)
+        return error.exit_code
+    except (CycloptsError, ValidationError) as error:
+        console.print(f"error: {_explain(error)}", markup=False, style="red" if console.is_terminal else None)
+        return ConfigError.exit_code
+    except KeyboardInterrupt:
+        console.print("stopped; nothing half-written was left behind", markup=False)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if os.environ.get("ABOMED_DEBUG"):
+            raise
+        console.print(
+            f"error: this is a bug in abomed: {type(error).__name__}: {error}\n"
+            "  right: run again with ABOMED_DEBUG=1 and report what it prints",
+            markup=False,
+        )
+        return AbomedError.exit_code
+    return result if isinstance(result, int) else 0
+
+
+def _explain(error: CycloptsError | ValidationError) -> str:
+    cause = error if isinstance(error, ValidationError) else error.__cause__
+    if not isinstance(cause, ValidationError):
+        return str(error).strip()
+    lines = []
+    for fault in cause.errors():
+        names = ".".join(str(part) for part in fault["loc"]).replace("_", "-")
+        message = fault["msg"].removeprefix("Value error, ")
+        given = f" (found {fault['input']!r})" if names else ""
+        lines.append(f"--{names}: {message}{given}" if names else message)
+    return "\n  ".join(lines)

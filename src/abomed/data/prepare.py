@@ -1,0 +1,91 @@
+"""From one file's bytes to one row of a pack; runs in worker processes, so nothing here may import torch.
+
+Each source is read once into memory, hashed, and that same buffer is decoded: what the pack's hash names is what
+was decoded, even on a network drive that changes under the reader's hands.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from abomed.config.data import DecodeSettings, PackSettings
+from abomed.data.decode import Refusal, Remark, decode, fit_square
+from abomed.data.records import Record
+from abomed.data.store import Store
+from abomed.types import Level
+
+SUFFIXES = {
+    "PNG": (".png",),
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
+    "BMP": (".bmp", ".dib"),
+    "TIFF": (".tif", ".tiff"),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to turn records into rows of the raw image file."""
+
+    store: Store
+    decode: DecodeSettings
+    pack: PackSettings
+    raw: Path  # N rows of [3, size, size] bytes
+    rows: int
+
+    def open_raw(self) -> np.memmap:
+        side = self.pack.size
+        return np.memmap(self.raw, np.uint8, "r+", shape=(self.rows, 3, side, side))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One image as it came out: the facts of its row, or why there is none."""
+
+    slot: int
+    refusal: Refusal | None = None
+    remarks: tuple[Remark, ...] = ()
+    sha256: bytes = b""  # of the file
+    pixels_sha256: bytes = b""  # of the row: two files with equal rows are the same picture
+    size: tuple[int, int] = (0, 0)
+    file_bytes: int = 0
+    format: str = ""
+
+
+def prepare_chunk(job: Job, slots: Sequence[int], records: Sequence[Record]) -> list[Prepared]:
+    """Read, hash, decode, resize; a bad image costs its own row only."""
+    raw = job.open_raw()
+    return [_prepare(job, raw, slot, record) for slot, record in zip(slots, records, strict=True)]
+
+
+def _prepare(job: Job, raw: np.memmap, slot: int, record: Record) -> Prepared:
+    try:
+        data = job.store.read(record.path)
+    except OSError as error:
+        return Prepared(
+            slot, Refusal("unreadable", f"cannot be read: {error.strerror or error}", "check the file")
+        )
+    try:
+        decoded = decode(data, job.decode, at_least=job.pack.size)
+    except Refusal as refusal:
+        return Prepared(slot, refusal)
+    row = fit_square(decoded.image, job.pack.size, job.pack.fit)
+    raw[slot] = row
+    return Prepared(
+        slot,
+        remarks=(*decoded.remarks, *_remark_suffix(record.path, decoded.format)),
+        sha256=hashlib.sha256(data).digest(),
+        pixels_sha256=hashlib.sha256(row.data).digest(),
+        size=record.size or decoded.size,
+        file_bytes=len(data),
+        format=decoded.format,
+    )
+
+
+def _remark_suffix(path: str, format: str) -> list[Remark]:
+    suffix = PurePosixPath(path).suffix.lower()
+    if not suffix or suffix in SUFFIXES[format]:
+        return []
+    return [Remark(Level.NOTE, "suffix", f"named '{suffix}', but {format} by content")]
