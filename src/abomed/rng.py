@@ -76,9 +76,9 @@ def words(random: Int64[Tensor, " n *shape"]) -> Int64[Tensor, "2n *shape"]:
     One hash so serves two independent draws of `below_word`.
     """
     halves = torch.empty((len(random), 2, *random.shape[1:]), dtype=torch.int64, device=random.device)
-    torch.bitwise_right_shift(random, 32, out=halves[:, 0])
-    halves[:, 1] = random
-    return halves.bitwise_and_(_WORD).flatten(0, 1)
+    torch.bitwise_right_shift(random, 32, out=halves[:, 0]).bitwise_and_(_WORD)
+    torch.bitwise_and(random, _WORD, out=halves[:, 1])
+    return halves.flatten(0, 1)
 
 
 def uniform(random: Int64[Tensor, "*shape"]) -> Float32[Tensor, "*shape"]:

@@ -1,16 +1,18 @@
 """Does a pack still say what its source says? Compared file by file, by SHA-256 and not by dates."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import partial
 
 from abomed.config.data import DecodeSettings, PackSettings
-from abomed.data.crew import Progress
-from abomed.data.decode import Refusal, decode
+from abomed.data.crew import DECODER_DIED, Progress
+from abomed.data.decode import decode
+from abomed.data.header import COPIES_OF
 from abomed.data.manifest import Manifest
 from abomed.data.packed import Pack
-from abomed.data.records import Record
+from abomed.data.records import Record, Refusal
 from abomed.data.store import Store
 from abomed.types import Level, printable
 
@@ -59,10 +61,9 @@ def compare_source(
     packed = {path: number for number, path in enumerate(header.paths)}
     common = [path for path in header.paths if path in there]
     hashes = _hash_files(manifest.store, common, on_progress)
+    known_groups = {record.group for record in manifest.records}
     return Difference(
-        added=tuple(
-            path for path in there if path not in packed and not _still_left_out(path, pack, manifest)
-        ),
+        added=tuple(_find_news(pack, manifest)),
         missing=tuple(path for path in header.paths if path not in there),
         changed=tuple(
             p for p, sha in zip(common, hashes, strict=True) if sha != pack.source_sha256(packed[p])
@@ -70,35 +71,49 @@ def compare_source(
         relabelled=tuple(
             path
             for path in common
-            if _facts(pack, packed[path]) != _expected(pack, there[path], packed[path])
+            if _facts(pack, packed[path]) != _expected(pack, there[path], packed[path], known_groups)
         ),
         settings=_differing_settings(pack, decode_settings, pack_settings),
     )
 
 
-def _still_left_out(path: str, pack: Pack, manifest: Manifest) -> bool:
-    """Whether a file that the pack left out is no news: a dropped copy, or refused then and still refused."""
-    if path in pack.header.dropped:
+def _find_news(pack: Pack, manifest: Manifest) -> Iterator[str]:
+    """Paths that are not in the pack and were not left out of it for a reason that still holds."""
+    packed = set(pack.header.paths)
+    dropped = dict(pack.header.dropped)
+    refused = {finding.where: finding.code for finding in pack.findings if finding.level is Level.REFUSE}
+    for record in manifest.records:
+        path = record.path
+        if path in packed:
+            continue
+        if path in dropped:
+            if _hash_file(manifest.store, path) != dropped[path]:
+                yield path
+        elif path not in refused or not _is_refused_again(pack, manifest.store, path, refused[path]):
+            yield path
+
+
+def _is_refused_again(pack: Pack, store: Store, path: str, code: str) -> bool:
+    if code == DECODER_DIED:  # it would end this process too
         return True
-    if path not in {finding.where for finding in pack.findings if finding.level is Level.REFUSE}:
-        return False
     try:
-        decode(manifest.store.read(path), pack.header.decode)
+        decode(store.read(path), pack.header.decode)
     except (Refusal, OSError):
         return True
     return False
 
 
-def _hash_files(store: Store, paths: Sequence[str], on_progress: Progress | None) -> list[str]:
-    def hash_one(path: str) -> str:
-        try:
-            return hashlib.sha256(store.read(path)).hexdigest()
-        except OSError:
-            return ""  # unreadable now: it has changed
+def _hash_file(store: Store, path: str) -> str:
+    try:
+        return hashlib.sha256(store.read(path)).hexdigest()
+    except OSError:
+        return ""  # unreadable now: it has changed
 
+
+def _hash_files(store: Store, paths: Sequence[str], on_progress: Progress | None) -> list[str]:
     hashes: list[str] = []
     with ThreadPoolExecutor(READERS) as pool:
-        for sha in pool.map(hash_one, paths):
+        for sha in pool.map(partial(_hash_file, store), paths):
             hashes.append(sha)
             if on_progress is not None and (len(hashes) % 256 == 0 or len(hashes) == len(paths)):
                 on_progress(len(hashes), len(paths))
@@ -115,9 +130,12 @@ def _facts(pack: Pack, number: int) -> tuple[str, str | None, str | None]:
     )
 
 
-def _expected(pack: Pack, record: Record, number: int) -> tuple[str, str | None, str | None]:
-    # Equal pictures without a group were given one by the packer.
-    group = record.group if record.group is not None else _facts(pack, number)[1]
+def _expected(
+    pack: Pack, record: Record, number: int, known_groups: set[str | None]
+) -> tuple[str, str | None, str | None]:
+    group, packed = record.group, _facts(pack, number)[1]
+    if group is None and packed is not None and (packed.startswith(COPIES_OF) or packed in known_groups):
+        group = packed  # equal pictures without a group were given one by the packer
     return record.label, group, record.split
 
 

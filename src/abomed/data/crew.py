@@ -1,21 +1,22 @@
 """Worker processes that decode, and what happens when one dies.
 
 A decoder that crashes or is killed for memory takes its process along. The images it may have had in hand are
-tried again one by one, each alone in a process; the one that kills that too is refused by name and the rest goes
-on.
+tried again one by one, alone in a process; the one that ends that too is refused by name and the rest goes on.
 """
 
 import multiprocessing
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
-from abomed.data.decode import Refusal
 from abomed.data.prepare import Job, Prepared, prepare_chunk
-from abomed.data.records import Record
+from abomed.data.records import Record, Refusal
+from abomed.errors import ConfigError
 
 CHUNK = 32
+DECODER_DIED = "decoder-died"
 IN_PROCESS = 2 * CHUNK  # below this, starting processes costs more than it saves
 
 Progress = Callable[[int, int], None]
@@ -45,35 +46,59 @@ def _in_crew(job: Job, records: Sequence[Record], chunks: Sequence[range]) -> It
     pool = _start(workers)
     try:
         while pending or flying:
-            while pending and len(flying) < 2 * workers:
-                chunk = pending.popleft()
-                flying[pool.submit(prepare_chunk, job, chunk, [records[slot] for slot in chunk])] = chunk
-            done, _ = wait(flying, return_when=FIRST_COMPLETED)
             try:
+                while pending and len(flying) < 2 * workers:
+                    chunk = pending[0]
+                    flying[pool.submit(prepare_chunk, job, chunk, [records[slot] for slot in chunk])] = chunk
+                    pending.popleft()
+                done, _ = wait(flying, return_when=FIRST_COMPLETED)
                 for future in done:
                     rows = future.result()
                     del flying[future]
                     yield rows
             except BrokenProcessPool:
-                suspects = [slot for chunk in flying.values() for slot in chunk]
-                flying.clear()
                 pool.shutdown(cancel_futures=True)
-                for slot in suspects:
-                    yield [_prepare_alone(job, slot, records[slot])]
+                # What was done before the worker died counts; the rest is under suspicion.
+                sound = [f for f in flying if f.done() and not f.cancelled() and f.exception() is None]
+                for future in sound:
+                    del flying[future]
+                    yield future.result()
+                suspects = sorted(slot for chunk in flying.values() for slot in chunk)
+                flying.clear()
+                yield from _one_by_one(job, records, suspects)
                 pool = _start(workers)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _prepare_alone(job: Job, slot: int, record: Record) -> Prepared:
-    with _start(1) as pool:
-        try:
-            return pool.submit(prepare_chunk, job, [slot], [record]).result()[0]
-        except BrokenProcessPool:
-            return Prepared(
-                slot,
-                Refusal("decoder-died", "decoding it ended the worker process", "open and save it again"),
-            )
+def _one_by_one(job: Job, records: Sequence[Record], slots: Sequence[int]) -> Iterator[list[Prepared]]:
+    """One image at a time in one process, so that whichever ends it is known by name."""
+    pool = _start(1)
+    _refuse_if_none_starts(pool)
+    try:
+        for slot in slots:
+            try:
+                rows = pool.submit(prepare_chunk, job, [slot], [records[slot]]).result()
+            except BrokenProcessPool:
+                pool.shutdown()
+                pool = _start(1)
+                text = "decoding it ended the worker process"
+                rows = [Prepared(slot, Refusal(DECODER_DIED, text, "open and save it again"))]
+            yield rows
+    finally:
+        pool.shutdown()
+
+
+def _refuse_if_none_starts(pool: ProcessPoolExecutor) -> None:
+    # Without this, a script that lacks the guard would see each of its images refused.
+    try:
+        pool.submit(os.getpid).result()
+    except BrokenProcessPool:
+        raise ConfigError(
+            "worker processes cannot be started",
+            found="they end before they do any work",
+            right="put the script's own calls below `if __name__ == '__main__':`, or set workers to 1",
+        ) from None
 
 
 def _start(workers: int) -> ProcessPoolExecutor:

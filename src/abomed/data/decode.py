@@ -5,53 +5,44 @@ Decisions a reader would question:
   file would start another program.
 - The size limit is checked on the header. A 10 kB PNG can unfold to 400 MB.
 - `load()`, never `verify()`: `verify()` passes every truncated JPEG.
-- Integers deeper than 8 bits are scaled by their full range unless a window is set; Pillow alone would clip a
-  16-bit grey image to white.
 - A JPEG much larger than what is asked for is decoded at half, quarter or eighth scale by the codec itself
   (which averages exactly the pixels that the resize would average next), never below 1.5 times the size
   asked for. Twice as fast; packed pixels move by less than one grey level on average.
-- Nothing changes pixels in silence: each conversion leaves a remark.
+- Pixels are turned upright as the very last step, by the orientation alone: Pillow's `exif_transpose` would
+  also write the EXIF block anew, which fails where that block is damaged.
+- Nothing changes pixels in silence: each conversion leaves a remark (`colours` has the rules for colours).
 """
 
 import io
-import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageCms, ImageOps
+from PIL import Image, ImageOps
 
 from abomed.config.data import IMAGE_FORMATS, DecodeSettings, Fit
+from abomed.data.colours import convert_to_rgb
+from abomed.data.records import Refusal, Remark
 from abomed.data.signatures import refuse_foreign
 from abomed.types import Level
 
 SMALLEST_SIDE = 8
 SMALL_SIDE = 32
 LONG_ASPECT = 4.0
-TIFF_DESCRIPTION, TIFF_BITS, HAMAMATSU = 270, 258, 65420
+TIFF_DESCRIPTION, HAMAMATSU = 270, 65420
 EXIF_ORIENTATION, UPRIGHT, SIDEWAYS = 0x0112, 1, (5, 6, 7, 8)
-
-
-class Refusal(Exception):
-    """One image that is not used: why, and what would be right."""
-
-    def __init__(self, code: str, text: str, advice: str = "") -> None:
-        super().__init__(text)
-        self.code, self.text, self.advice = code, text, advice
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Refusal, (self.code, self.text, self.advice)
-
-
-@dataclass(frozen=True)
-class Remark:
-    """One conversion or doubt about an image that is used."""
-
-    level: Level
-    code: str
-    text: str
+# What undoes each EXIF orientation.
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +51,7 @@ class Decoded:
 
     image: Image.Image
     format: str
-    size: tuple[
-        int, int
-    ]  # width and height of the upright original, also where a smaller image was asked for
+    size: tuple[int, int]  # of the upright original, also where a smaller image was asked for
     remarks: tuple[Remark, ...]
 
 
@@ -81,13 +70,15 @@ def decode(data: bytes, settings: DecodeSettings, *, at_least: int | None = None
         kind, (width, height) = str(image.format), image.size
         if at_least is not None and kind == "JPEG":
             image.draft(None, (at_least * 3 // 2, at_least * 3 // 2))
+        if kind == "TIFF":
+            _orientation(image, remarks)  # for its remark: the reader turns pixels and size itself
         _load(image)
-        orientation = _orientation(image, remarks)
+        orientation = UPRIGHT if kind == "TIFF" else _orientation(image, remarks)
+        image = _convert(image, data, settings, remarks)
         if orientation != UPRIGHT:
-            image = ImageOps.exif_transpose(image)
+            image = image.transpose(TURNS[orientation])
         if orientation in SIDEWAYS:
             width, height = height, width
-        image = _to_rgb(image, data, settings, remarks)
     remarks += [Remark(Level.WARN, "decoder-warning", f"the decoder warned: {w.message}") for w in caught[:1]]
     _doubt(image, (width, height), remarks)
     return Decoded(image, "JPEG" if kind == "MPO" else kind, (width, height), tuple(remarks))
@@ -164,7 +155,7 @@ def _load(image: Image.Image) -> None:
     try:
         image.load()
     except MemoryError:
-        raise Refusal("too-large", "not enough memory to decode it", "cut it into tiles") from None
+        raise _out_of_memory() from None
     except Exception as error:  # zlib, struct, libtiff and codec errors all mean the same to a user
         text = _say(error)
         if "truncated" in text or "unexpected end" in text.lower() or isinstance(error, EOFError):
@@ -182,101 +173,27 @@ def _orientation(image: Image.Image, remarks: list[Remark]) -> int:
             Remark(Level.WARN, "exif", f"EXIF cannot be read, orientation unknown ({_say(error)})")
         )
         return UPRIGHT
-    if orientation not in range(2, 9):
+    if orientation not in TURNS:
         return UPRIGHT
     remarks.append(Remark(Level.NOTE, "turned", f"turned upright (EXIF orientation {orientation})"))
     return orientation
 
 
-def _to_rgb(image: Image.Image, data: bytes, settings: DecodeSettings, remarks: list[Remark]) -> Image.Image:
-    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I", "F"):
-        return _window_grey(image, settings, remarks)
-    if _is_deep_colour(image, data):
-        if settings.window != "full":
-            raise Refusal(
-                "window-on-colour",
-                "16 bits a colour channel; a window applies to grey images",
-                "--window full",
-            )
-        remarks.append(Remark(Level.NOTE, "deep-colour", "16 bits a channel: scaled by full range"))
-    if image.mode in ("1", "P"):
-        remarks.append(Remark(Level.NOTE, "palette", f"mode {image.mode} converted to RGB"))
-    if image.has_transparency_data:
-        image = _flatten_alpha(image, settings, remarks)
-    if image.mode == "CMYK":
-        if settings.strict_colour:
-            raise Refusal("cmyk", "CMYK colours", "convert it to sRGB, or leave out --strict-colour")
-        remarks.append(Remark(Level.WARN, "cmyk", "CMYK colours converted to RGB"))
-    image = _apply_profile(image, remarks)
+def _convert(image: Image.Image, data: bytes, settings: DecodeSettings, remarks: list[Remark]) -> Image.Image:
     try:
-        return image if image.mode == "RGB" else image.convert("RGB")
-    except ValueError:
-        raise Refusal("colour-mode", f"colour mode {image.mode}", "convert it to RGB") from None
-
-
-def _is_deep_colour(image: Image.Image, data: bytes) -> bool:
-    if image.format == "PNG":
-        return data[24] == 16 and image.mode not in ("1", "P")
-    if image.format == "TIFF":
-        bits = getattr(image, "tag_v2", {}).get(TIFF_BITS, (8,))
-        return bool(max(bits) > 8)
-    return False
-
-
-def _window_grey(image: Image.Image, settings: DecodeSettings, remarks: list[Remark]) -> Image.Image:
-    grey = np.asarray(image, dtype=np.float64)
-    if not np.isfinite(grey).all():
-        raise Refusal("not-finite", "holds values that are not finite numbers")
-    if settings.window == "full":
-        if not image.mode.startswith("I;16"):
-            kind = "floating-point" if image.mode == "F" else "32-bit or signed"
-            low, high = grey.min(), grey.max()
-            raise Refusal(
-                "needs-window",
-                f"{kind} grey values from {low:g} to {high:g}: what is black and what is white is not known",
-                "give --window LOW,HIGH or --window 1%,99%",
-            )
-        low, high = 0.0, 65535.0
-        remarks.append(Remark(Level.NOTE, "deep-grey", "16-bit grey scaled by full range (0 to 65,535)"))
-    else:
-        low, high = settings.window_range
-        if settings.window_in_percent:
-            low, high = (float(level) for level in np.percentile(grey, (low, high)))
-            high = max(high, math.nextafter(low, math.inf))
-        remarks.append(Remark(Level.NOTE, "deep-grey", f"grey values windowed by {settings.window}"))
-    scaled = np.clip((grey - low) / (high - low), 0, 1)
-    return Image.fromarray((scaled * 255 + 0.5).astype(np.uint8), "L").convert("RGB")
-
-
-def _flatten_alpha(image: Image.Image, settings: DecodeSettings, remarks: list[Remark]) -> Image.Image:
-    image = image.convert("RGBA")
-    if image.getchannel("A").getextrema() == (255, 255):
-        remarks.append(Remark(Level.NOTE, "alpha", "an alpha channel without transparency was dropped"))
-        return image.convert("RGB")
-    if settings.strict_alpha:
+        return convert_to_rgb(image, data, settings, remarks)
+    except Refusal:
+        raise
+    except MemoryError:
+        raise _out_of_memory() from None
+    except Exception as error:  # a file that loads may still carry metadata that no conversion expects
         raise Refusal(
-            "transparent", "partly transparent", "save it without alpha, or leave out --strict-alpha"
-        )
-    remarks.append(Remark(Level.WARN, "transparent", "partly transparent: laid on white"))
-    white = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(white, image).convert("RGB")
+            "damaged", f"its colours cannot be converted ({_say(error)})", "save the file again"
+        ) from None
 
 
-def _apply_profile(image: Image.Image, remarks: list[Remark]) -> Image.Image:
-    profile = image.info.get("icc_profile")
-    if not profile:
-        return image
-    try:
-        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
-        name = ImageCms.getProfileDescription(source).strip()
-        if "srgb" in name.lower():
-            return image
-        converted = ImageCms.profileToProfile(image, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
-    except Exception as error:  # a broken or unfitting profile must not cost the image
-        remarks.append(Remark(Level.WARN, "profile", f"colour profile ignored: {_say(error)}"))
-        return image
-    remarks.append(Remark(Level.WARN, "profile", f"converted from colour profile '{name}' to sRGB"))
-    return converted if converted is not None else image
+def _out_of_memory() -> Refusal:
+    return Refusal("too-large", "not enough memory to decode it", "cut it into tiles")
 
 
 def _doubt(image: Image.Image, size: tuple[int, int], remarks: list[Remark]) -> None:

@@ -25,13 +25,28 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except OSError as error:
-        raise DataError(
-            "the file could not be written", where=str(path), found=error.strerror or str(error)
-        ) from error
+        raise not_written(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+
+
+def not_written(path: Path, error: OSError) -> DataError:
+    """What a user reads when the disk, the share or the quota says no."""
+    return DataError(
+        "the file could not be written",
+        where=str(path),
+        found=error.strerror or str(error),
+        right=f"a folder that can be written and has room for it ({_free(path.parent)})",
+    )
+
+
+def _free(folder: Path) -> str:
+    try:
+        return f"{shutil.disk_usage(folder).free / 2**20:,.0f} MiB are free"
+    except OSError:
+        return "how much is free is not known"
 
 
 def sync_folder(folder: Path) -> None:
@@ -55,11 +70,11 @@ def check_space(folder: Path, needed: int) -> None:
     try:
         probe.touch()
         probe.unlink()
+        free = shutil.disk_usage(folder).free
     except OSError as error:
         raise DataError(
             "the folder for the output cannot be written", where=str(folder), found=str(error.strerror)
         ) from None
-    free = shutil.disk_usage(folder).free
     if free < needed:
         raise DataError(
             "not enough free space for the output",

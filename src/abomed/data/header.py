@@ -18,6 +18,7 @@ METADATA_KEY = "abomed"
 SCHEMA = 1
 BLOCK_IMAGES = 64
 MAX_HEADER_BYTES = 64 * 2**20
+COPIES_OF = "copies of "  # begins the group that equal pictures get where their source knows none
 
 # Every tensor of a pack with its type and what follows the number of images in its shape.
 TENSORS: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -52,7 +53,9 @@ class PackHeader(BaseModel):
     split_names: tuple[str, ...]
     format_names: tuple[str, ...]
     paths: tuple[str, ...]
-    dropped: tuple[str, ...]  # paths left out as copies filed under another class
+    dropped: tuple[
+        tuple[str, str], ...
+    ]  # left out as copies filed under another class: path, SHA-256 of the file
     findings: tuple[tuple[str, str, str, str, str], ...]  # level, code, where, text, advice
     block_images: int
     block_sha256: tuple[str, ...]
@@ -66,6 +69,9 @@ class PackHeader(BaseModel):
             raise ValueError(
                 f"{self.images} images, but {len(self.paths)} paths and {len(self.block_sha256)} blocks"
             )
+        for names in (self.class_names, self.group_names, self.split_names, self.format_names, self.paths):
+            if len(set(names)) != len(names):
+                raise ValueError("a name stands in it twice")
         return self
 
     def to_json(self) -> str:
@@ -82,7 +88,7 @@ def parse_header(text: str, where: str) -> PackHeader:
     try:
         body: dict[str, Any] = json.loads(text)
         told = body.pop("sha256")
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise _damaged(where, "its header is not the JSON of a pack") from None
     version = body.get("schema_version")
     if isinstance(version, int) and version > SCHEMA:
@@ -92,7 +98,10 @@ def parse_header(text: str, where: str) -> PackHeader:
             found=f"schema {version}",
             right=f"schema {SCHEMA}: update abomed",
         )
-    if hashlib.sha256(_canonical(body).encode("ascii")).hexdigest() != told:
+    # The whole text, not only what it means: a bit may flip and spell the same name in another way.
+    if hashlib.sha256(_canonical(body).encode("ascii")).hexdigest() != told or text != _canonical(
+        {**body, "sha256": told}
+    ):
         raise _damaged(where, "its header does not match its checksum")
     try:
         return PackHeader.model_validate(body)

@@ -25,10 +25,9 @@ PAIRED_MASKS = 0.5
 
 
 def is_candidate(path: str) -> bool:
-    """Whether a file was meant as an image, readable or not."""
-    return (
-        path.lower().endswith((*IMAGE_SUFFIXES, *FOREIGN_SUFFIXES, *ARCHIVE_SUFFIXES))
-        or "." not in PurePosixPath(path).name
+    """Whether a file was meant as an image, readable or not. In the root, LICENSE and its like are not."""
+    return path.lower().endswith((*IMAGE_SUFFIXES, *FOREIGN_SUFFIXES, *ARCHIVE_SUFFIXES)) or (
+        "." not in PurePosixPath(path).name and "/" in path
     )
 
 
@@ -65,7 +64,7 @@ def read_folders(paths: Sequence[str], empty: Sequence[str], layout: Layout, whe
             right="PNG, JPEG, BMP or TIFF files in class folders",
         )
     top = top_folder(candidates)
-    if top and _depths(candidates, top) != {0}:
+    if top and _depths(candidates, top) != {0} and not _is_lone_split(top, candidates, layout):
         findings = [
             Finding(
                 Level.NOTE,
@@ -101,6 +100,12 @@ def read_folders(paths: Sequence[str], empty: Sequence[str], layout: Layout, whe
 
 def _depths(paths: Sequence[str], top: str) -> set[int]:
     return {path[len(top) + 1 :].count("/") for path in paths}
+
+
+def _is_lone_split(top: str, paths: Sequence[str], layout: Layout) -> bool:
+    """Whether the one folder is a split, as in a download that has `train` only, and not the root."""
+    inner = [path[len(top) + 1 :] for path in paths]
+    return layout != "class" and top.lower() in SPLIT_NAMES and not _looks_split(inner)
 
 
 def _looks_split(names: Iterable[str]) -> bool:

@@ -12,11 +12,10 @@ from pathlib import Path, PurePosixPath
 
 from abomed.config.data import ReadSettings
 from abomed.data.catalogue import Source
-from abomed.data.layout import check_class_names, leave_out, read_folders, top_folder
+from abomed.data.layout import check_class_names, is_candidate, leave_out, read_folders, top_folder
 from abomed.data.names import remark_names
 from abomed.data.npz import read_npz
 from abomed.data.records import Reading, Record
-from abomed.data.signatures import IMAGE_SUFFIXES
 from abomed.data.sources import find_source, match_source, read_source
 from abomed.data.store import Listing, Store, list_folder, list_zip
 from abomed.data.table import assign_groups, is_label_table, name_some, read_groups, read_labels
@@ -97,8 +96,7 @@ def _list(path: Path, settings: ReadSettings) -> Listing:
     elif path.suffix.lower() == ".zip":
         listing = list_zip(path)
     elif path.suffix.lower() == ".csv":
-        inside = list_folder(path.parent, follow_links=settings.follow_links)
-        listing = replace(inside, paths=tuple(p for p in inside.paths if p.lower().endswith(IMAGE_SUFFIXES)))
+        listing = list_folder(path.parent, follow_links=settings.follow_links)
     else:
         advice = (
             "unpack it, or pack it as .zip"
@@ -120,12 +118,12 @@ def _list(path: Path, settings: ReadSettings) -> Listing:
 
 def _read(named: Source | None, path: Path, listing: Listing, settings: ReadSettings) -> Reading:
     if path.suffix.lower() == ".csv":
-        return read_labels(path.read_bytes(), listing.paths, path.name)
+        return read_labels(_read_table(path.read_bytes, path.name), listing.paths, path.name)
     known = named or match_source(listing.paths)
     if known is not None:
         return read_source(known, listing.paths, listing.store.read)
     tables = [
-        p for p in listing.paths if p.lower().endswith(".csv") and is_label_table(listing.store.read(p))
+        p for p in listing.paths if p.lower().endswith(".csv") and is_label_table(_read_inner(listing, p))
     ]
     if len(tables) > 1:
         raise DataError(
@@ -145,13 +143,27 @@ def _read_inner_table(table: str, listing: Listing) -> Reading:
     """A table inside a folder or archive names paths relative to itself."""
     folder = str(PurePosixPath(table).parent)
     prefix = "" if folder == "." else f"{folder}/"
-    images = [p for p in listing.paths if p.startswith(prefix) and p.lower().endswith(IMAGE_SUFFIXES)]
-    reading = read_labels(listing.store.read(table), [p.removeprefix(prefix) for p in images], table)
+    images = [p for p in listing.paths if p.startswith(prefix)]
+    reading = read_labels(_read_inner(listing, table), [p.removeprefix(prefix) for p in images], table)
     return replace(reading, records=tuple(replace(r, path=prefix + r.path) for r in reading.records))
 
 
+def _read_inner(listing: Listing, table: str) -> bytes:
+    return _read_table(lambda: listing.store.read(table), table)
+
+
+def _read_table(read: Callable[[], bytes], where: str) -> bytes:
+    try:
+        return read()
+    except OSError as error:
+        # It may hold the labels: to go on without it would be a guess.
+        raise DataError(
+            "a table cannot be read", where=where, found=error.strerror or str(error), right="a readable file"
+        ) from None
+
+
 def _groups_file(paths: Sequence[str]) -> str | None:
-    top = top_folder(paths)
+    top = top_folder([path for path in paths if is_candidate(path)])
     for candidate in ("groups.csv", f"{top}/groups.csv"):
         if candidate in paths:
             return candidate
@@ -166,7 +178,8 @@ def _group(reading: Reading, listing: Listing, settings: ReadSettings) -> Readin
             raise DataError(
                 "the table of groups does not exist", where=str(file), right="a CSV file path,group"
             )
-        records = assign_groups(reading.records, read_groups(file.read_bytes(), file.name), file.name)
+        groups = read_groups(_read_table(file.read_bytes, file.name), file.name)
+        records = assign_groups(reading.records, groups, file.name)
         return replace(reading, records=records)
     if settings.group_from is not None:
         return replace(reading, records=_groups_by_pattern(reading.records, settings.group_from))
@@ -174,7 +187,7 @@ def _group(reading: Reading, listing: Listing, settings: ReadSettings) -> Readin
     if inside is not None and not any(record.group for record in reading.records):
         prefix = inside.removesuffix("groups.csv")
         groups = {
-            prefix + path: group for path, group in read_groups(listing.store.read(inside), inside).items()
+            prefix + path: group for path, group in read_groups(_read_inner(listing, inside), inside).items()
         }
         note = Finding(Level.NOTE, "groups-found", inside, "groups read from groups.csv in the root")
         return replace(

@@ -4,8 +4,8 @@ Each image is handed to the one decoder as an uncompressed BMP, so that arrays t
 """
 
 import io
-import threading
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,17 +24,21 @@ GREY, COLOUR = 3, 4  # dimensions of [n, height, width] and [n, height, width, 3
 @dataclass(frozen=True)
 class NpzStore:
     archive: str
-    _open: threading.local = field(default_factory=threading.local, compare=False, repr=False)
+    _splits: dict[str, np.ndarray] = field(default_factory=dict, compare=False, repr=False)
 
     def read(self, path: str) -> bytes:
         split, number = path.split("/")
-        images = getattr(self._open, split, None)
-        if images is None:
-            with np.load(self.archive, allow_pickle=False) as arrays:
-                images = arrays[f"{split}_images"]
-            setattr(self._open, split, images)
+        try:
+            if split not in self._splits:  # threads share what is read; at worst one reads in vain
+                with np.load(self.archive, allow_pickle=False) as arrays:
+                    self._splits[split] = arrays[f"{split}_images"]
+            image = Image.fromarray(self._splits[split][int(number)])
+        except OSError:
+            raise
+        except Exception as error:  # the file is another one than when it was listed
+            raise OSError(f"the array is damaged: {error}") from None
         buffer = io.BytesIO()
-        Image.fromarray(images[int(number)]).save(buffer, "BMP")
+        image.save(buffer, "BMP")
         return buffer.getvalue()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -52,7 +56,10 @@ def read_npz(archive: Path) -> NpzContents:
     records: list[Record] = []
     notes: list[str] = []
     try:
-        with np.load(archive, allow_pickle=False) as arrays:
+        loaded = np.load(archive, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("a single array, not an archive of arrays")
+        with loaded as arrays:
             for split in SPLITS:
                 if f"{split}_images" not in arrays and f"{split}_labels" not in arrays:
                     continue
@@ -61,7 +68,7 @@ def read_npz(archive: Path) -> NpzContents:
                 records += [
                     Record(f"{split}/{i:06d}", str(label), split=split) for i, label in enumerate(labels)
                 ]
-    except (zipfile.BadZipFile, OSError, ValueError, KeyError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, ValueError, KeyError, EOFError, MemoryError) as error:
         raise DataError(
             "the .npz file cannot be read",
             where=str(archive),

@@ -7,8 +7,10 @@ whole and on the disk.
 
 import hashlib
 import json
+import uuid
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +20,21 @@ from PIL import __version__ as pillow_version
 from abomed import __version__
 from abomed.config.data import DecodeSettings, PackSettings
 from abomed.data.crew import Progress, prepare_all
-from abomed.data.decode import Remark
-from abomed.data.durable import check_space, replace_file
-from abomed.data.header import BLOCK_IMAGES, METADATA_KEY, TENSORS, PackHeader, dump_findings
+from abomed.data.durable import check_space, not_written, replace_file
+from abomed.data.header import (
+    BLOCK_IMAGES,
+    COPIES_OF,
+    MAX_HEADER_BYTES,
+    METADATA_KEY,
+    TENSORS,
+    PackHeader,
+    dump_findings,
+)
 from abomed.data.manifest import Manifest, natural_key
 from abomed.data.prepare import Job, Prepared
 from abomed.data.records import Record
-from abomed.data.table import name_some
 from abomed.errors import DataError
-from abomed.types import Finding, Level, counted, printable
-
-SHOWN = 20
-FATES = {"keep": "all are kept", "drop-both": "all were dropped", "keep-first": "the first path was kept"}
+from abomed.types import Finding, Level
 
 
 @dataclass(frozen=True)
@@ -45,15 +50,6 @@ class PackResult:
         return tuple(finding for finding in self.findings if finding.level is Level.REFUSE)
 
 
-@dataclass(frozen=True)
-class Selection:
-    """What goes into the pack, and why the rest does not."""
-
-    kept: list[Prepared]
-    dropped: tuple[str, ...]
-    findings: tuple[Finding, ...]
-
-
 def write_pack(
     manifest: Manifest,
     out: Path,
@@ -66,108 +62,24 @@ def write_pack(
     rows = len(manifest.records)
     row_bytes = 3 * pack.size**2
     check_space(out.parent, 2 * rows * row_bytes + 2**20)
-    raw = out.with_name(f".{out.name}.raw")
+    # A name of its own: two runs that write to the same place must not share their rows.
+    raw = out.with_name(f".{out.name}.raw-{uuid.uuid4().hex[:8]}")
     try:
-        with open(raw, "wb") as file:
+        with open(raw, "xb") as file:
             file.truncate(rows * row_bytes)
-        job = Job(manifest.store, decode, pack, raw, rows)
+        job = Job(manifest.store, decode, pack, raw)
         prepared = prepare_all(job, manifest.records, on_progress)
-        selection = _select(manifest, prepared, pack)
+        selection = select_rows(manifest, prepared, pack)
         _write(manifest, selection, job, out)
+    except OSError as error:
+        raise not_written(out, error) from error
     finally:
         raw.unlink(missing_ok=True)
     return PackResult(out, len(selection.kept), selection.findings)
 
 
-def _select(manifest: Manifest, prepared: Sequence[Prepared], pack: PackSettings) -> Selection:
-    """The rows to keep, and every finding of reading, decoding and duplicates."""
-    findings = list(manifest.findings)
-    kept: list[Prepared] = []
-    remarks: dict[Remark, list[str]] = defaultdict(list)
-    for row, record in zip(prepared, manifest.records, strict=True):
-        if row.refusal is not None:
-            refusal = row.refusal
-            findings.append(Finding(Level.REFUSE, refusal.code, record.path, refusal.text, refusal.advice))
-            continue
-        kept.append(row)
-        for remark in row.remarks:
-            remarks[remark].append(record.path)
-    for remark, paths in remarks.items():
-        findings += _fold(remark, paths)
-    dropped = _duplicates(manifest.records, kept, pack, findings)
-    kept = [row for row in kept if row.slot not in dropped]
-    refused = [finding for finding in findings if finding.level is Level.REFUSE]
-    if pack.strict and refused:
-        raise DataError(
-            "some files cannot be used, and --strict was given",
-            where=manifest.where,
-            found=f"{len(refused):,} refused: "
-            + "; ".join(f"{printable(f.where)}: {f.text}" for f in refused[:SHOWN])
-            + (f"; and {len(refused) - SHOWN:,} more" if len(refused) > SHOWN else ""),
-            right="mend or remove them, or leave out --strict",
-        )
-    _check_no_class_is_lost(manifest, kept, refused)
-    return Selection(kept, tuple(manifest.records[slot].path for slot in sorted(dropped)), tuple(findings))
-
-
-def _fold(remark: Remark, paths: Sequence[str]) -> list[Finding]:
-    """Warnings name each image; a note that holds for thousands is said once."""
-    if remark.level is Level.NOTE and len(paths) > 1:
-        text = f"{len(paths):,} images: {remark.text} ({name_some(paths)})"
-        return [Finding(Level.NOTE, remark.code, "", text)]
-    return [Finding(remark.level, remark.code, path, remark.text) for path in paths]
-
-
-def _duplicates(
-    records: Sequence[Record], kept: Sequence[Prepared], pack: PackSettings, findings: list[Finding]
-) -> set[int]:
-    """Find equal pictures; one filed under several classes is reported, and dropped where that was asked for."""
-    twins: dict[bytes, list[int]] = defaultdict(list)
-    for row in kept:
-        twins[row.pixels_sha256].append(row.slot)
-    dropped: set[int] = set()
-    for slots in twins.values():
-        labels = sorted({records[slot].label for slot in slots}, key=natural_key)
-        if len(slots) < 2:
-            continue
-        paths = [records[slot].path for slot in slots]
-        if len(labels) == 1:
-            text = f"the same picture as {name_some(paths[1:])}"
-            findings.append(Finding(Level.WARN, "duplicate", paths[0], text, "keep one of them"))
-            continue
-        gone = {
-            "keep": [],
-            "drop-both": slots,
-            "keep-first": sorted(slots, key=lambda s: records[s].path)[1:],
-        }
-        dropped.update(gone[pack.duplicates])
-        names = ", ".join(map(printable, labels))
-        text = f"the same picture lies in {len(labels)} classes ({names}): {FATES[pack.duplicates]}"
-        findings.append(
-            Finding(Level.WARN, "duplicate-across-classes", paths[0], f"{text}; also {name_some(paths[1:])}",
-                    "--duplicates drop-both or keep-first")
-        )  # fmt: skip
-    return dropped
-
-
-def _check_no_class_is_lost(manifest: Manifest, kept: Sequence[Prepared], refused: Sequence[Finding]) -> None:
-    left = {manifest.records[row.slot].label for row in kept}
-    for name in manifest.class_names:
-        if name not in left:
-            paths = {record.path for record in manifest.records if record.label == name}
-            reasons = [f"{printable(f.where)}: {f.text}" for f in refused if f.where in paths]
-            raise DataError(
-                f"class '{printable(name)}' has no usable image",
-                where=manifest.where,
-                found=f"{counted(len(paths), 'file')}, {len(reasons)} refused ({'; '.join(reasons[:2])})"
-                if reasons
-                else "all dropped",
-                right="mend its files, or leave the class out with --exclude",
-            )
-
-
 def _write(manifest: Manifest, selection: Selection, job: Job, out: Path) -> None:
-    kept, raw = selection.kept, job.open_raw()
+    kept = selection.kept
     records = [manifest.records[row.slot] for row in kept]
     groups = _groups_with_twins(records, kept)
     group_names = tuple(sorted({group for group in groups if group is not None}, key=natural_key))
@@ -202,26 +114,53 @@ def _write(manifest: Manifest, selection: Selection, job: Job, out: Path) -> Non
         dropped=selection.dropped,
         findings=dump_findings(selection.findings),
         block_images=BLOCK_IMAGES,
-        block_sha256=tuple(hashlib.sha256(raw[block].tobytes()).hexdigest() for block in blocks),
+        block_sha256=_hash_blocks(job, blocks),
         columns_sha256=hash_columns(columns),
         written_by=f"abomed {__version__}, Pillow {pillow_version}",
     )
-    _write_safetensors(out, header, columns, raw, blocks)
+    _write_safetensors(out, header, columns, _read_rows(job, slots))
+
+
+def _read_rows(job: Job, slots: Sequence[int]) -> Iterator[bytes]:
+    with open(job.raw, "rb") as raw:
+        for slot in slots:
+            raw.seek(slot * job.row_bytes)
+            yield raw.read(job.row_bytes)
+
+
+def _hash_blocks(job: Job, blocks: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    def hash_one(slots: Sequence[int]) -> str:
+        digest = hashlib.sha256()
+        for row in _read_rows(job, slots):
+            digest.update(row)
+        return digest.hexdigest()
+
+    with ThreadPoolExecutor(job.pack.worker_count) as pool:  # hashing releases the interpreter lock
+        return tuple(pool.map(hash_one, blocks))
 
 
 def _write_safetensors(
     out: Path,
     header: PackHeader,
     columns: dict[str, np.ndarray],
-    raw: np.memmap,
-    blocks: Sequence[Sequence[int]],
+    rows: Iterator[bytes],
 ) -> None:
     """The safetensors layout, streamed: the library's own writer wants all images in memory at once."""
+    # Four-byte numbers first, so that each starts at a multiple of four whatever the side of the images.
+    names = sorted(TENSORS, key=lambda name: (TENSORS[name][0] == "U8", name))
     shapes = {name: (header.images, *shape) for name, (_, shape) in TENSORS.items()}
     shapes["images"] = (header.images, 3, header.size, header.size)
-    entries: dict[str, object] = {"__metadata__": {METADATA_KEY: header.to_json()}}
+    told = header.to_json()
+    if len(told) > MAX_HEADER_BYTES:
+        raise DataError(
+            "the names and findings of the images do not fit into one pack",
+            where=str(out),
+            found=f"{len(told) / 2**20:,.0f} MiB of text",
+            right=f"at most {MAX_HEADER_BYTES // 2**20} MiB: shorter paths, or several packs",
+        )
+    entries: dict[str, object] = {"__metadata__": {METADATA_KEY: told}}
     offset = 0
-    for name in sorted(TENSORS):
+    for name in names:
         count = int(np.prod(shapes[name])) * (1 if TENSORS[name][0] == "U8" else 4)
         entries[name] = {
             "dtype": TENSORS[name][0],
@@ -233,10 +172,10 @@ def _write_safetensors(
     text += b" " * (-len(text) % 8)
     with replace_file(out) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for name in sorted(TENSORS):
+        for name in names:
             if name == "images":
-                for block in blocks:
-                    file.write(raw[block].tobytes())
+                for row in rows:
+                    file.write(row)
             else:
                 file.write(np.ascontiguousarray(columns[name]).tobytes())
 
@@ -250,18 +189,18 @@ def hash_columns(columns: dict[str, np.ndarray]) -> str:
 
 
 def _groups_with_twins(records: Sequence[Record], kept: Sequence[Prepared]) -> list[str | None]:
-    """Groups as given; equal pictures without any share one, so that they never sit on both sides of a split."""
-    first: dict[bytes, str] = {}
-    count: dict[bytes, int] = defaultdict(int)
+    """Groups as given; one without takes that of an equal picture, so that no two sit on both sides of a split."""
+    twins: dict[bytes, list[Record]] = defaultdict(list)
     for record, row in zip(records, kept, strict=True):
-        first.setdefault(row.pixels_sha256, record.path)
-        count[row.pixels_sha256] += 1
-    return [
-        record.group
-        if record.group is not None or count[row.pixels_sha256] == 1
-        else f"copies of {first[row.pixels_sha256]}"
-        for record, row in zip(records, kept, strict=True)
-    ]
+        twins[row.pixels_sha256].append(record)
+
+    def group_of(record: Record, same: Sequence[Record]) -> str | None:
+        if record.group is not None or len(same) == 1:
+            return record.group
+        known = (twin.group for twin in same if twin.group is not None)
+        return next(known, COPIES_OF + same[0].path)
+
+    return [group_of(record, twins[row.pixels_sha256]) for record, row in zip(records, kept, strict=True)]
 
 
 def _index(values: Sequence[str | None], names: Sequence[str]) -> np.ndarray:

@@ -61,6 +61,8 @@ class Pack:
 
     def take(self, indices: Int64[Tensor, " chosen"]) -> UInt8[Tensor, "chosen 3 size size"]:
         """Copies of the chosen images, their blocks checked."""
+        if len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < len(self)):
+            raise IndexError(f"images are numbered 0 to {len(self) - 1:,}")
         self._check(torch.unique(indices // self.header.block_images).tolist())
         return self._images[indices]
 
@@ -137,9 +139,28 @@ def _open(path: Path) -> tuple[PackHeader, dict[str, Tensor], Tensor]:
                 right=str(list(right)),
             )
     images = tensors.pop("images")
+    _check_indices(header, tensors, path)
     if hash_columns({name: tensor.numpy() for name, tensor in tensors.items()}) != header.columns_sha256:
         raise DataError(
             "the pack is damaged", where=str(path), found="labels and groups do not match their checksum",
             right="pack the source again",
         )  # fmt: skip
     return header, tensors, images
+
+
+def _check_indices(header: PackHeader, columns: dict[str, Tensor], path: Path) -> None:
+    """No label without a name; groups and splits may be unknown."""
+    for column, lowest, names in (
+        ("labels", 0, header.class_names),
+        ("formats", 0, header.format_names),
+        ("groups", -1, header.group_names),
+        ("splits", -1, header.split_names),
+    ):
+        numbers = columns[column]
+        if len(numbers) and not (lowest <= int(numbers.min()) and int(numbers.max()) < len(names)):
+            raise DataError(
+                "the pack is damaged",
+                where=str(path),
+                found=f"'{column}' from {int(numbers.min())} to {int(numbers.max())} for {len(names)} names",
+                right="pack the source again",
+            )

@@ -8,12 +8,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-
-import numpy as np
+from typing import BinaryIO
 
 from abomed.config.data import DecodeSettings, PackSettings
-from abomed.data.decode import Refusal, Remark, decode, fit_square
-from abomed.data.records import Record
+from abomed.data.decode import decode, fit_square
+from abomed.data.records import Record, Refusal, Remark
 from abomed.data.store import Store
 from abomed.types import Level
 
@@ -32,12 +31,11 @@ class Job:
     store: Store
     decode: DecodeSettings
     pack: PackSettings
-    raw: Path  # N rows of [3, size, size] bytes
-    rows: int
+    raw: Path  # one row of [3, size, size] bytes for each record
 
-    def open_raw(self) -> np.memmap:
-        side = self.pack.size
-        return np.memmap(self.raw, np.uint8, "r+", shape=(self.rows, 3, side, side))
+    @property
+    def row_bytes(self) -> int:
+        return 3 * self.pack.size**2
 
 
 @dataclass(frozen=True)
@@ -56,11 +54,12 @@ class Prepared:
 
 def prepare_chunk(job: Job, slots: Sequence[int], records: Sequence[Record]) -> list[Prepared]:
     """Read, hash, decode, resize; a bad image costs its own row only."""
-    raw = job.open_raw()
-    return [_prepare(job, raw, slot, record) for slot, record in zip(slots, records, strict=True)]
+    # Written, not mapped: a full disk under a mapped file kills the process instead of raising.
+    with open(job.raw, "r+b") as raw:
+        return [_prepare(job, raw, slot, record) for slot, record in zip(slots, records, strict=True)]
 
 
-def _prepare(job: Job, raw: np.memmap, slot: int, record: Record) -> Prepared:
+def _prepare(job: Job, raw: BinaryIO, slot: int, record: Record) -> Prepared:
     try:
         data = job.store.read(record.path)
     except OSError as error:
@@ -72,7 +71,8 @@ def _prepare(job: Job, raw: np.memmap, slot: int, record: Record) -> Prepared:
     except Refusal as refusal:
         return Prepared(slot, refusal)
     row = fit_square(decoded.image, job.pack.size, job.pack.fit)
-    raw[slot] = row
+    raw.seek(slot * job.row_bytes)
+    raw.write(row.data)
     return Prepared(
         slot,
         remarks=(*decoded.remarks, *_remark_suffix(record.path, decoded.format)),

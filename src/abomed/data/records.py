@@ -1,8 +1,8 @@
-"""What every reader (folder, table, archive, named source) produces: labelled paths and findings."""
+"""What the readers (folder, table, archive, named source) and the decoder say: labelled paths, remarks, refusals."""
 
 from dataclasses import dataclass
 
-from abomed.types import Finding
+from abomed.types import Finding, Level
 
 
 @dataclass(frozen=True)
@@ -28,3 +28,23 @@ class Reading:
     licence: str = "as the owner of the images decides"
     source: str = "folder"  # the named source, or the kind of layout
     group_kind: str = "group"  # what one group is: patient, lesion, field
+
+
+class Refusal(Exception):
+    """One image that is not used: why, and what would be right."""
+
+    def __init__(self, code: str, text: str, advice: str = "") -> None:
+        super().__init__(text)
+        self.code, self.text, self.advice = code, text, advice
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Refusal, (self.code, self.text, self.advice)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One conversion or doubt about an image that is used."""
+
+    level: Level
+    code: str
+    text: str

@@ -33,7 +33,8 @@ def refresh_pack(
     if out.exists():
         before = _open_earlier(manifest, out)
         difference = compare_source(before, manifest, decode, pack)
-        if not difference:
+        # A damaged pack of an unchanged source is written again: that is what its own message advises.
+        if not difference and not before.damaged_blocks():
             return RefreshResult(out, len(before), before.findings, unchanged=True)
         told = str(difference)
     result = write_pack(manifest, out, decode, pack, on_progress)

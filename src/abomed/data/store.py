@@ -45,9 +45,10 @@ class FolderStore:
     def read(self, path: str) -> bytes:
         # O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
         handle = os.open(os.path.join(self.root, path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError("not a regular file")
         with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError("not a regular file")
             return _read_bounded(file)
 
 
@@ -57,17 +58,31 @@ class ZipStore:
     _open: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
     def read(self, path: str) -> bytes:
-        archive = getattr(self._open, "archive", None)
-        if archive is None:
-            archive = self._open.archive = zipfile.ZipFile(self.archive)
         try:
-            with archive.open(path) as member:
+            archive, members = self._opened()
+            with archive.open(members[path]) as member:
                 return _read_bounded(member)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # zlib, lzma, struct and zipfile each have errors of their own
             raise OSError(f"the archive member is damaged: {error}") from None
+
+    def _opened(self) -> tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]:
+        if not hasattr(self._open, "archive"):
+            archive = zipfile.ZipFile(self.archive)
+            self._open.members = {
+                plain_name(member.filename): member for member in archive.infolist() if not _is_folder(member)
+            }
+            self._open.archive = archive
+        return self._open.archive, self._open.members
 
     def __reduce__(self) -> tuple[object, ...]:
         return ZipStore, (self.archive,)
+
+
+def plain_name(member: str) -> str:
+    """`a/b` for the spellings `./a//b`, and `a\\b` of archives made by old Windows tools."""
+    return str(PurePosixPath(member.replace("\\", "/")))
 
 
 def _read_bounded(file: object) -> bytes:
@@ -79,65 +94,74 @@ def _read_bounded(file: object) -> bytes:
 
 def list_folder(root: Path, *, follow_links: bool) -> Listing:
     """Walk a folder. Hidden and system files are skipped and counted; links are not followed unless asked."""
-    paths: list[str] = []
-    empty: list[str] = []
-    findings: list[Finding] = []
-    skipped: Counter[str] = Counter()
-    top = os.path.realpath(root)
-    seen = {_identity(top)}
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        try:
-            entries = sorted(os.scandir(os.path.join(root, folder)), key=lambda entry: entry.name)
-        except OSError as error:
-            findings.append(
-                Finding(
-                    Level.REFUSE, "unreadable-folder", folder, f"the folder cannot be read: {error.strerror}"
-                )
-            )
-            continue
-        if not entries:
-            empty.append(folder)
-        for entry in entries:
-            path = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.name.startswith(".") or entry.name.lower() in SYSTEM_FILES or entry.name == "__MACOSX":
-                skipped["hidden or system file"] += 1
-            elif entry.is_symlink() and not follow_links:
-                findings.append(
-                    Finding(Level.NOTE, "link", path, "a symbolic link was not followed", "--follow-links")
-                )
-            elif entry.is_symlink() and not _stays_inside(entry.path, top):
-                findings.append(
-                    Finding(
-                        Level.REFUSE,
-                        "link-outside",
-                        path,
-                        "a symbolic link leads out of the folder or nowhere",
-                    )
-                )
-            elif entry.is_dir():
-                identity = _identity(entry.path)
-                if identity in seen:
-                    findings.append(
-                        Finding(Level.NOTE, "link-loop", path, "a link leads back to a folder already read")
-                    )
+    walk = _Walk(str(root), follow_links)
+    walk.run()
+    return Listing(
+        FolderStore(str(root)),
+        tuple(sorted(walk.paths)),
+        (*walk.findings, *_count_skipped(walk.skipped)),
+        tuple(sorted(walk.empty)),
+    )
+
+
+class _Walk:
+    """Folders before links to folders: whatever a link is called, a class keeps the name of its own folder."""
+
+    def __init__(self, root: str, follow_links: bool) -> None:
+        self.root, self.top, self.follow_links = root, os.path.realpath(root), follow_links
+        self.paths: list[str] = []
+        self.empty: list[str] = []
+        self.findings: list[Finding] = []
+        self.skipped: Counter[str] = Counter()
+        self._folders, self._links = [""], list[str]()
+        self._seen: set[tuple[int, int]] = set()
+
+    def run(self) -> None:
+        while self._folders or self._links:
+            folder = self._folders.pop() if self._folders else self._links.pop(0)
+            try:
+                info = os.stat(os.path.join(self.root, folder))
+                if (info.st_dev, info.st_ino) in self._seen:
+                    self._note(Level.NOTE, "link-loop", folder, "a link leads back to a folder already read")
+                    continue
+                self._seen.add((info.st_dev, info.st_ino))
+                self._read(folder)
+            except OSError as error:  # no permission, or gone since its parent was read
+                text = f"the folder cannot be read: {error.strerror}"
+                self._note(Level.REFUSE, "unreadable-folder", folder, text)
+
+    def _read(self, folder: str) -> None:
+        with os.scandir(os.path.join(self.root, folder)) as entries:
+            shown = []
+            for entry in entries:
+                if (
+                    entry.name.startswith(".")
+                    or entry.name.lower() in SYSTEM_FILES
+                    or entry.name == "__MACOSX"
+                ):
+                    self.skipped["hidden or system file"] += 1
                 else:
-                    seen.add(identity)
-                    pending.append(path)
-            elif entry.is_file():
-                paths.append(path)
-            else:
-                findings.append(
-                    Finding(Level.NOTE, "not-regular", path, "a pipe, socket or device was left out")
-                )
-    findings += _count_skipped(skipped)
-    return Listing(FolderStore(str(root)), tuple(sorted(paths)), tuple(findings), tuple(sorted(empty)))
+                    shown.append(entry)
+        if not shown:  # what systems leave behind fills no class
+            self.empty.append(folder)
+        for entry in sorted(shown, key=lambda entry: entry.name):
+            self._sort(f"{folder}/{entry.name}" if folder else entry.name, entry)
 
+    def _sort(self, path: str, entry: os.DirEntry[str]) -> None:
+        if entry.is_symlink() and not self.follow_links:
+            self._note(Level.NOTE, "link", path, "a symbolic link was not followed", "--follow-links")
+        elif entry.is_symlink() and not _stays_inside(entry.path, self.top):
+            text = "a symbolic link leads out of the folder or nowhere"
+            self._note(Level.REFUSE, "link-outside", path, text)
+        elif entry.is_dir():
+            (self._links if entry.is_symlink() else self._folders).append(path)
+        elif entry.is_file():
+            self.paths.append(path)
+        else:
+            self._note(Level.NOTE, "not-regular", path, "a pipe, socket or device was left out")
 
-def _identity(path: str) -> tuple[int, int]:
-    info = os.stat(path)
-    return info.st_dev, info.st_ino
+    def _note(self, level: Level, code: str, path: str, text: str, advice: str = "") -> None:
+        self.findings.append(Finding(level, code, path, text, advice))
 
 
 def _stays_inside(path: str, top: str) -> bool:
@@ -162,45 +186,37 @@ def list_zip(archive: Path) -> Listing:
     paths: list[str] = []
     folders: set[str] = set()
     for member in members:
-        parts = PurePosixPath(member.filename).parts
-        if member.is_dir():
-            folders.add(member.filename.rstrip("/"))
-        elif (
-            any(part.startswith(".") or part == "__MACOSX" for part in parts)
-            or parts[-1].lower() in SYSTEM_FILES
-        ):
+        path = PurePosixPath(plain_name(member.filename))
+        hidden = [part for part in path.parts if part.startswith(".") or part == "__MACOSX"]
+        if _is_folder(member):
+            folders.add(str(path))
+        elif hidden or path.name.lower() in SYSTEM_FILES:
             skipped["hidden or system file"] += 1
+            folders.add(str(path.parent))
         else:
-            paths.append(member.filename)
+            paths.append(str(path))
     filled = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
-    empty = tuple(
-        sorted(folder for folder in folders - filled if "/." not in f"/{folder}" and "__MACOSX" not in folder)
+    empty = sorted(
+        folder for folder in folders - filled if "/." not in f"/{folder}" and "__MACOSX" not in folder
     )
-    return Listing(ZipStore(str(archive)), tuple(sorted(paths)), tuple(_count_skipped(skipped)), empty)
+    return Listing(ZipStore(str(archive)), tuple(sorted(paths)), tuple(_count_skipped(skipped)), tuple(empty))
+
+
+def _is_folder(member: zipfile.ZipInfo) -> bool:
+    return member.filename.endswith(("/", "\\"))
 
 
 def _refuse_hostile(archive: Path, members: list[zipfile.ZipInfo]) -> None:
     faults: dict[str, list[str]] = {}
-
-    def fault(what: str, name: str) -> None:
-        faults.setdefault(what, []).append(printable(name))
-
-    counted = Counter(member.filename for member in members)
+    counts = Counter(plain_name(member.filename) for member in members if not _is_folder(member))
     for member in members:
-        name = member.filename
-        parts = PurePosixPath(name.replace("\\", "/")).parts
-        if ".." in parts or name.startswith(("/", "\\")) or (len(name) > 1 and name[1] == ":"):
-            fault("reaches outside the archive", name)
-        elif stat.S_ISLNK(member.external_attr >> 16):
-            fault("is a symbolic link", name)
-        elif member.flag_bits & 1:
-            fault("is encrypted", name)
-        elif counted[name] > 1:
-            fault("stands in the archive more than once", name)
+        what = _fault(member, counts)
+        if what is not None:
+            faults.setdefault(what, []).append(printable(member.filename))
     if len(members) > MAX_MEMBERS or sum(member.file_size for member in members) > MAX_ARCHIVE_BYTES:
-        fault(
-            f"(limits: {MAX_MEMBERS:,} members, {MAX_ARCHIVE_BYTES / 2**30:g} GiB)", "the archive as a whole"
-        )
+        limits = f"more than {MAX_MEMBERS:,} members or {MAX_ARCHIVE_BYTES / 2**30:g} GiB"
+        found = f"{len(members):,} members"
+        faults.setdefault(limits, [found])
     if faults:
         what, names = next(iter(faults.items()))
         unique = sorted(set(names))
@@ -208,9 +224,25 @@ def _refuse_hostile(archive: Path, members: list[zipfile.ZipInfo]) -> None:
         raise DataError(
             "the archive is not safe to read",
             where=str(archive),
-            found=f"a member that {what}: {', '.join(unique[:3])}{more}",
+            found=f"{what}: {', '.join(unique[:3])}{more}",
             right="an archive of plain files with relative names",
         )
+
+
+def _fault(member: zipfile.ZipInfo, counts: Counter[str]) -> str | None:
+    name = member.filename
+    parts = PurePosixPath(name.replace("\\", "/")).parts
+    if ".." in parts or name.startswith(("/", "\\")) or (len(name) > 1 and name[1] == ":"):
+        return "a member that reaches outside the archive"
+    if stat.S_ISLNK(member.external_attr >> 16):
+        return "a member that is a symbolic link"
+    if member.flag_bits & 1:
+        return "a member that is encrypted"
+    if _is_folder(member):
+        return None
+    if not parts:
+        return "a member that has no name"
+    return "a member that stands in the archive more than once" if counts[plain_name(name)] > 1 else None
 
 
 def _count_skipped(skipped: Counter[str]) -> list[Finding]:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from abomed.data.records import Reading, Record
+from abomed.data.signatures import IMAGE_SUFFIXES
 from abomed.errors import DataError
 from abomed.types import Finding, Level, counted, printable
 
@@ -21,7 +22,7 @@ def is_label_table(data: bytes) -> bool:
     """Whether the first line of a CSV names a path and a label column."""
     try:
         header = _rows(data.split(b"\n", 1)[0])[0]
-    except (IndexError, DataError, csv.Error):
+    except (IndexError, DataError):
         return False
     names = {name.strip().lower() for name in header}
     return "label" in names and bool(names & set(PATH_NAMES))
@@ -34,7 +35,8 @@ def read_labels(data: bytes, paths: Sequence[str], where: str) -> Reading:
         Record(row["path"], row["label"], row.get("group") or None, row.get("split") or None) for row in rows
     ]
     _check_rows(records, set(paths), where)
-    unlisted = sorted(set(paths) - {record.path for record in records})
+    images = {path for path in paths if path.lower().endswith(IMAGE_SUFFIXES)}
+    unlisted = sorted(images - {record.path for record in records})
     findings = []
     if unlisted:
         findings.append(
@@ -99,12 +101,15 @@ def _check_rows(records: Sequence[Record], paths: set[str], where: str) -> None:
     for record in records:
         labels.setdefault(record.path, set()).add(record.label)
     torn = [path for path, names in labels.items() if len(names) > 1]
+    rows = Counter(record.path for record in dict.fromkeys(records))
+    unsure = [path for path, count in rows.items() if count > len(labels[path])]
     blank = [record.path for record in records if not record.label]
     faults = [
         f"{what}: {name_some(names)}"
         for what, names in (
             ("rows that name a file that is not there", absent),
             ("files with two labels", torn),
+            ("files with two groups or splits", unsure),
             ("rows without a label", blank),
         )
         if names
@@ -135,7 +140,9 @@ def _table(
             found=f"columns {', '.join(map(printable, rows[0])) if rows else 'none'}",
             right=",".join(required),
         )
-    ragged = [number for number, row in enumerate(rows[1:], 2) if row and len(row) != len(header)]
+    # Spreadsheets leave rows of nothing but separators below the table.
+    filled = [(number, row) for number, row in enumerate(rows[1:], 2) if any(cell.strip() for cell in row)]
+    ragged = [number for number, row in filled if len(row) != len(header)]
     if ragged:
         raise DataError(
             "rows differ in their number of columns",
@@ -143,7 +150,7 @@ def _table(
             found=f"{counted(len(ragged), 'row')}, the first in line {ragged[0]}",
             right=f"{len(header)} columns; names that hold the separator stand in quotes",
         )
-    entries = [dict(zip(header, (cell.strip() for cell in row), strict=True)) for row in rows[1:] if row]
+    entries = [dict(zip(header, (cell.strip() for cell in row), strict=True)) for _, row in filled]
     if not entries:
         raise DataError(
             "the table is empty", where=where, right=f"a header {','.join(required)} and one row per image"
@@ -163,6 +170,11 @@ def _rows(data: bytes, where: str = "") -> list[list[str]]:
             found=f"byte {error.start}",
             right="save it as CSV UTF-8",
         ) from None
-    first = text.split("\n", 1)[0]
+    first = text.splitlines()[0] if text else ""
     separator = max(",;\t", key=first.count)
-    return list(csv.reader(io.StringIO(text), delimiter=separator))
+    try:
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    except csv.Error as error:
+        raise DataError(
+            "the table cannot be read as CSV", where=where, found=str(error), right="save it as CSV UTF-8"
+        ) from None
