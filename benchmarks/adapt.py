@@ -5,7 +5,7 @@ scaled to mean squared norm 10; ours takes a fixed number of Nesterov steps with
 regularises the bias as well, scikit-learn runs lbfgs to its own tolerance. Both include the query predictions.
 The `auto` row is what the package does by default: step sizes from the features, stop by the gradient.
 
-    python benchmarks/adapt.py [--tasks 1000] [--dim 1600] [--repeats 9] [--out results/adapt.json]
+    python benchmarks/adapt.py [--tasks 1000] [--dim 1600] [--repeats 9] [--threads N] [--out results/adapt.json]
 """
 
 import argparse
@@ -102,7 +102,7 @@ def run(tasks: int, dim: int, repeats: int) -> dict[str, object]:
         "ridge": RIDGE,
         "threads": torch.get_num_threads(),
         "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
+        "load_after": os.getloadavg()[0],
         "versions": {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -117,8 +117,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--dim", type=int, default=1600)
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--threads", type=int, help="of ours; by default as torch chooses")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     result = run(arguments.tasks, arguments.dim, arguments.repeats)
     print(f"{arguments.tasks} tasks, {arguments.dim} features, {result['threads']} threads, median seconds")
     rows: dict[str, dict[str, float]] = result["rows"]  # type: ignore[assignment]

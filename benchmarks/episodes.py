@@ -3,7 +3,7 @@
 1,000 tasks of 3-way 5-shot 15-query over made-up labels with the base counts of ISIC 2018. The loop is what a
 user writes first: for every task `Generator.choice` of the classes, and for every class `Generator.choice` of
 its images without replacement. Both fill arrays of image numbers for support and query. They take turns, so
-that a busy machine slows both, and the medians are compared. Group-disjoint drawing (two groups for every three
+that a busy machine slows both, and the medians are compared. Group-disjoint drawing (about two groups for three
 images) and the gathering of pixels are timed beside it for reference.
 
 Batches are gathered before anything is timed, as in any program that draws tasks. It matters: until some large

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from abomed.audit import audit_pack as audit_pack
+    from abomed.audit.report import audit as audit_pack
     from abomed.config.episodes import EpisodeSpec as EpisodeSpec
     from abomed.data.manifest import read_manifest as read_manifest
     from abomed.data.pack import write_pack as write_pack

@@ -21,7 +21,8 @@ def texture(random: np.random.Generator, width: int = SIDE, height: int = SIDE) 
     """A colour picture of smooth noise: coarse structure, fine structure, a tint of its own."""
     scale = np.sqrt(width * height)
     layers = sum(
-        weight * _unit(gaussian_filter(random.normal(size=(height, width, 3)), (blur * scale, blur * scale, 0)))
+        weight
+        * _unit(gaussian_filter(random.normal(size=(height, width, 3)), (blur * scale, blur * scale, 0)))
         for weight, blur in ((30, 0.12), (15, 0.04), (5, 0.01))
     )
     return np.clip(random.uniform(90, 165, 3) + layers, 0, 255).astype(np.uint8)

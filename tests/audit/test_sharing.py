@@ -46,9 +46,7 @@ def test_spanning_groups_are_those_counted_by_hand(pairs: list[tuple[int, int]])
 def test_sharing_over_all_classes_weighs_classes_equally(tmp_path) -> None:
     folder = Folder(tmp_path / "set")
     fill(folder, np.random.default_rng(0), {"a": [6], "b": [1] * 24, "c": [3, 3, 3]})
-    result = measure_sharing(
-        folder.pack(16), AuditSettings(shots=2, queries=2, table_shots=(1,), ways=3)
-    )
+    result = measure_sharing(folder.pack(16), AuditSettings(shots=2, queries=2, table_shots=(1,), ways=3))
     assert [each.over for each in result] == ["a", "b", "c", "all classes"]
     assert [each.queries[0] for each in result] == pytest.approx([1, 0, 0.25, 1.25 / 3], abs=1e-9)
     assert result[-1].tasks == 1.0  # every task holds class a, whose images are of one group

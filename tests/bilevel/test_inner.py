@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abomed.bilevel.head import Head
-from abomed.bilevel.inner import adapt_head, minimise, solve_head_y, solve_head_z
+from abomed.bilevel.head import Head, InitialHeads
+from abomed.bilevel.inner import adapt_head, minimise, solve_head_y, solve_head_z, solve_heads
 from abomed.bilevel.newton import minimise_by_newton
 from abomed.bilevel.objective import Examples, penalised_objective, support_objective
 from abomed.bilevel.steps import Schedule
@@ -94,6 +94,28 @@ def test_dual_is_primal(
     # A norm is the root of a sum that cancels in the dual: eight digits below its largest terms.
     torch.testing.assert_close(dual.gradient_norm, primal.gradient_norm, rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(dual.reference_norm, primal.reference_norm, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("steps", ["paper", "auto"])
+@pytest.mark.parametrize("form", ["primal", "dual"])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("start", ["zero", "both", "only y"])
+def test_both_heads_at_once_are_the_two_solves(start: str, together: bool, form: str, steps: str) -> None:
+    batch = oracle.draw_batch(5)
+    chosen = PAPER.model_copy(update={"form": form, "steps": steps})
+    initial = InitialHeads(
+        y=None if start == "zero" else oracle.draw_head(3, batch),
+        z=oracle.draw_head(7, batch) if start == "both" else None,
+    )
+    found = solve_heads(batch.support, batch.query, chosen, initial, together=together)
+    y = solve_head_y(batch.support, batch.query, chosen, initial.y)
+    z = solve_head_z(batch.support, chosen, initial.z)
+    for one, other in ((found.y, y), (found.z, z)):
+        _assert_same(one.head, other.head, tolerance=1e-11)
+        assert torch.equal(one.steps, other.steps)
+        torch.testing.assert_close(one.gradient_norm, other.gradient_norm, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(one.reference_norm, other.reference_norm, rtol=1e-10, atol=0)
+        assert one.finite.all()
 
 
 @pytest.mark.parametrize("form", ["primal", "dual"])

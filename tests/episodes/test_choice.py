@@ -69,7 +69,7 @@ def test_rows_of_any_shape() -> None:
 
 
 def test_every_ordered_sample_is_equally_likely() -> None:
-    rows = 60_000
+    rows = 30_000
     chosen = choose(draw_words(KEY, torch.arange(rows), 3), 5, largest=5)
     counts = Counter(map(tuple, chosen.T.tolist()))
     assert set(counts) == set(permutations(range(5), 3))
@@ -77,7 +77,7 @@ def test_every_ordered_sample_is_equally_likely() -> None:
 
 
 def test_every_entry_is_included_equally_often() -> None:
-    rows, draws, population = 20_000, 20, 33
+    rows, draws, population = 10_000, 20, 33
     chosen = choose(draw_words(KEY, torch.arange(rows), draws), population, largest=population)
     for part in (chosen[:5], chosen[5:]):
         # Entries of one row exclude each other, so the statistic has less variance than chi-square.

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abomed.config.episodes import EpisodeSpec
@@ -29,6 +29,7 @@ def can_serve(sizes: list[int], shots: int, queries: int, disjoint: str) -> bool
     return any(held >= shots and sum(sizes) - held >= queries for held in subsets)
 
 
+@settings(max_examples=50)
 @given(
     sizes=SIZES,
     shots=st.integers(1, 8),

@@ -66,6 +66,8 @@ def find_near(
     centred = thumbnails - thumbnails.mean((1, 2), keepdims=True)
     norms = np.linalg.norm(centred, axis=(1, 2))
     usable = np.flatnonzero(norms > _LEAST_CONTRAST * thumbnails.shape[1])
+    if len(usable) < 2:
+        return NearCopies((), complete=True)
     units = centred[usable] / norms[usable, None, None]
     found: list[Copies] = []
     for candidates in _candidates(_hashes(units), bits):

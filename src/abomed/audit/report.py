@@ -164,7 +164,7 @@ def _describe_refused(pack: Pack) -> Section:
         (),
         {
             "files": [{"path": f.where, "code": f.code, "why": f.text} for f in refused],
-            "dropped": list(pack.header.dropped),
+            "dropped": [path for path, _ in pack.header.dropped],
         },
     )
 

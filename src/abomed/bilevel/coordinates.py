@@ -12,7 +12,7 @@ v - size·gradient(v) once: a shrink of v, minus the sized residual, in two fuse
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -86,43 +86,87 @@ class Primal:
 
 
 @dataclass(frozen=True, eq=False)
+class Member:
+    """One objective and w0 whose rows span the heads of some tasks of a dual."""
+
+    objective: Objective
+    initial: Head | None
+
+    def head(self, point: Float[Tensor, "tasks ways spanning"]) -> Head:
+        rows = self.objective.rows
+        head = self.objective.combine(point[:, :, :rows])
+        if self.initial is None:
+            return head
+        ways = self.initial.weight.shape[1]
+        share = point[:, :, rows : rows + ways]
+        bias = (share @ self.initial.bias.unsqueeze(2)).squeeze(2)
+        return Head(weight=head.weight + share @ self.initial.weight, bias=head.bias + bias)
+
+
+@dataclass(frozen=True, eq=False)
 class Dual:
     """Points are coefficients of the rows, and after them of w0's rows: (tasks, ways, rows [+ ways])."""
 
-    objective: Objective
     gram: Float[Tensor, "tasks spanning spanning"]
     start: Float[Tensor, "tasks ways spanning"]
-    initial: Head | None
+    targets: Float[Tensor, "tasks ways spanning"]
+    weights: Float[Tensor, "tasks 1 spanning"]  # nothing for rows without a loss
+    decay: Float[Tensor, "tasks 1 1"]
+    members: tuple[Member, ...]
 
     @classmethod
     def of(cls, objective: Objective, initial: Head | None) -> "Dual":
-        gram, zero = objective.gram, torch.zeros_like(objective.targets)
+        gram, targets, members = objective.gram, objective.targets, (Member(objective, initial),)
+        tasks, ways, _ = targets.shape
+        weights = objective.row_weights.expand(tasks, 1, -1)
+        decay = torch.full_like(weights[:, :, :1], objective.decay)
         if initial is None:
-            return cls(objective, gram, zero, None)
+            return cls(gram, torch.zeros_like(targets), targets, weights, decay, members)
         cross = torch.cat([initial.logits(part.features.detach()) for part in objective.parts], dim=1)
         corner = initial.weight @ initial.weight.mT + initial.bias.unsqueeze(2) * initial.bias.unsqueeze(1)
         gram = torch.cat([torch.cat([gram, cross], dim=2), torch.cat([cross.mT, corner], dim=2)], dim=1)
-        identity = torch.eye(corner.shape[1], dtype=gram.dtype, device=gram.device).expand_as(corner)
-        return cls(objective, gram, torch.cat([zero, identity], dim=2), initial)
+        identity = torch.eye(ways, dtype=gram.dtype, device=gram.device).expand_as(corner)
+        start = torch.cat([torch.zeros_like(targets), identity], dim=2)
+        return cls(gram, start, pad(targets, (0, ways)), pad(weights, (0, ways)), decay, members)
 
-    def logits(self, point: Tensor) -> Float[Tensor, "tasks ways rows"]:
-        return point @ self.gram[:, :, : self.objective.rows]
+    @classmethod
+    def stack(cls, first: "Dual", second: "Dual") -> "Dual":
+        """Two duals of the same tasks as one of twice as many; the smaller gets rows of zeros."""
+        size = max(first.gram.shape[2], second.gram.shape[2])
+
+        def widen(dual: Dual) -> Dual:
+            more = size - dual.gram.shape[2]
+            return replace(
+                dual,
+                gram=pad(dual.gram, (0, more, 0, more)),
+                start=pad(dual.start, (0, more)),
+                targets=pad(dual.targets, (0, more)),
+                weights=pad(dual.weights, (0, more)),
+            )
+
+        a, b = widen(first), widen(second)
+        return cls(
+            gram=torch.cat([a.gram, b.gram]),
+            start=torch.cat([a.start, b.start]),
+            targets=torch.cat([a.targets, b.targets]),
+            weights=torch.cat([a.weights, b.weights]),
+            decay=torch.cat([a.decay, b.decay]),
+            members=a.members + b.members,
+        )
+
+    def probabilities(self, point: Tensor) -> Float[Tensor, "tasks ways spanning"]:
+        return (point @ self.gram).softmax(1)
 
     def gradient(self, point: Tensor) -> Tensor:
-        residual = self.objective.residual(self.logits(point))
-        if self.initial is not None:
-            residual = pad(residual, (0, point.shape[2] - self.objective.rows))
-        return torch.add(residual, point, alpha=self.objective.decay)
+        residual = self.weights * (self.probabilities(point) - self.targets)
+        return torch.addcmul(residual, self.decay, point)
 
     def stepper(self, size: Float[Tensor, "tasks 1 1"]) -> Step:
-        further = self.gram.shape[1] - self.objective.rows  # w0's rows: no loss, only the shrink
-        weights = pad(size * self.objective.row_weights, (0, further))
-        attraction = weights * pad(self.objective.targets, (0, further))
-        shrink = 1 - size * self.objective.decay
+        weights, shrink = size * self.weights, 1 - size * self.decay
+        attraction = weights * self.targets
 
         def step(point: Tensor) -> Tensor:
-            probabilities = (point @ self.gram).softmax(1)
-            pull = torch.addcmul(attraction, weights, probabilities, value=-1)
+            pull = torch.addcmul(attraction, weights, self.probabilities(point), value=-1)
             return torch.addcmul(pull, shrink, point)
 
         return step
@@ -132,13 +176,11 @@ class Dual:
         return (direction * (direction @ self.gram)).sum((1, 2)).clamp(min=0).sqrt()
 
     def head(self, point: Tensor) -> Head:
-        rows = self.objective.rows
-        head = self.objective.combine(point[:, :, :rows])
-        if self.initial is None:
-            return head
-        share = point[:, :, rows:]
-        bias = (share @ self.initial.bias.unsqueeze(2)).squeeze(2)
-        return Head(weight=head.weight + share @ self.initial.weight, bias=head.bias + bias)
+        points = point.chunk(len(self.members))
+        heads = [member.head(own) for member, own in zip(self.members, points, strict=True)]
+        if len(heads) == 1:
+            return heads[0]
+        return Head(torch.cat([head.weight for head in heads]), torch.cat([head.bias for head in heads]))
 
 
 def coordinates(objective: Objective, initial: Head | None, form: Form) -> Coordinates:

@@ -81,6 +81,12 @@ class Solution:
             self.reference_norm == 0, self.gradient_norm, self.gradient_norm / self.reference_norm
         )
 
+    def of_tasks(self, tasks: slice) -> Self:
+        """The solutions of some of the tasks."""
+        head = Head(self.head.weight[tasks], self.head.bias[tasks])
+        numbers = (self.steps, self.gradient_norm, self.reference_norm, self.finite)
+        return type(self)(head, *(number[tasks] for number in numbers))
+
 
 @dataclass(frozen=True, eq=False)
 class InitialHeads:

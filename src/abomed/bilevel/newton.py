@@ -52,12 +52,11 @@ def minimise_by_newton(objective: Objective, tolerance: float = 1e-13) -> Soluti
 
 def _direction(space: Dual, point: Tensor) -> Tensor:
     tasks, ways, rows = point.shape
-    curvature = softmax_curvature(space.logits(point).softmax(1).mT)
-    weighted = space.objective.row_weights[:, None, None] * curvature
+    weighted = space.weights.mT.unsqueeze(3) * softmax_curvature(space.probabilities(point).mT)
     product = torch.einsum("tikl,tij->tkilj", weighted, space.gram).reshape(tasks, rows * ways, rows * ways)
     identity = torch.eye(rows * ways, dtype=point.dtype, device=point.device)
     right = space.gradient(point).reshape(tasks, rows * ways, 1)
-    solved: Tensor = torch.linalg.solve(product + space.objective.decay * identity, right)
+    solved: Tensor = torch.linalg.solve(product + space.decay * identity, right)
     return solved.reshape(tasks, ways, rows)
 
 

@@ -36,6 +36,20 @@ class Schedule:
     limit: int  # most steps
     tolerance: float  # relative gradient norm at which a task stops; 0 takes every step
 
+    def followed_by(self, other: "Schedule", like: Float[Tensor, "tasks ..."]) -> "Schedule":
+        """One schedule for these tasks and then the same tasks again; limit and tolerance are shared."""
+        one = like.new_zeros(like.shape[0])
+        sizes = [per_task(schedule.size, one) for schedule in (self, other)]
+        momenta = [per_task(schedule.momentum, one) for schedule in (self, other)]
+        return Schedule(torch.cat(sizes), torch.cat(momenta), self.limit, self.tolerance)
+
+
+def per_task(
+    value: float | Float[Tensor, " tasks"], like: Float[Tensor, " tasks"]
+) -> Float[Tensor, " tasks"]:
+    """One number per task, made on the device of `like` without waiting for it."""
+    return value.to(like.dtype) if isinstance(value, Tensor) else torch.full_like(like, value)
+
 
 def largest_eigenvalue(matrix: Float[Tensor, "tasks n n"]) -> Float[Tensor, " tasks"]:
     """λmax of symmetric positive semi-definite matrices that are not zero, from below (module docstring)."""

@@ -26,6 +26,7 @@ from rich.text import Text
 from abomed.types import Finding, Level, printable
 
 SHOWN = 20
+PIPED_WIDTH = 160
 STYLES = {Level.REFUSE: "bold red", Level.WARN: "yellow", Level.NOTE: "dim"}
 TITLES = {Level.REFUSE: "refused", Level.WARN: "warning", Level.NOTE: "note"}
 
@@ -51,7 +52,10 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
         table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH  # a pipe has no width of its own, and folded names are hard to search
+    console.print(table)
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

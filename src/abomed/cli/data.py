@@ -92,7 +92,7 @@ def audit(
     json
         Print one JSON text instead of tables.
     """
-    from abomed.audit.audit import audit_pack
+    from abomed.audit import audit as audit_pack
     from abomed.cli.opening import open_source
 
     with open_source(source, read, decode) as opened:
@@ -100,8 +100,8 @@ def audit(
     if json:
         console.print_json(report.to_json())
         return
-    for section in report.sections:
-        console.print_table(section.title, section.columns, section.rows)
+    for table in report.tables:
+        console.print_table(table.title, table.columns, table.rows)
         console.say("")
     console.print_findings(report.findings)
 

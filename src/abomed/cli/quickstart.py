@@ -8,7 +8,6 @@ from pathlib import Path
 
 from abomed import __version__
 from abomed.cli import console
-from abomed.config.audit import AuditSettings
 from abomed.config.episodes import EpisodeSpec
 from abomed.config.synthetic import SyntheticSettings
 from abomed.errors import DataError
@@ -46,7 +45,7 @@ def quickstart(*, out: Path = Path("quickstart"), seed: int = 0, images_per_clas
     images_per_class
         Images drawn of each class.
     """
-    from abomed.audit.audit import audit_pack
+    from abomed.audit import audit
     from abomed.data.pack import write_pack
     from abomed.data.packed import open_pack
     from abomed.data.synthetic_source import synthetic_manifest
@@ -65,7 +64,7 @@ def quickstart(*, out: Path = Path("quickstart"), seed: int = 0, images_per_clas
         pack = open_pack(result.path)
         pack.load()
     with watch("audit"):
-        report = audit_pack(pack, AuditSettings())
+        report = audit(pack)
     with watch(f"sample {TASKS} tasks"):
         spec = EpisodeSpec(ways=3, shots=5, queries=15, disjoint="groups")
         table = class_table(pack.labels, pack.class_names, groups=pack.groups)
@@ -85,7 +84,7 @@ def quickstart(*, out: Path = Path("quickstart"), seed: int = 0, images_per_clas
         seconds=f"{sum(duration for _, duration in watch.steps):.0f}",
         sheet=picture(sheet),
         episode=picture(episode),
-        sections=report.sections,
+        tables=report.tables,
         findings=report.findings,
         tasks=TASKS,
         spec=spec,

@@ -33,6 +33,7 @@ from abomed.data.header import (
 from abomed.data.manifest import Manifest, natural_key
 from abomed.data.prepare import Job, Prepared
 from abomed.data.records import Record
+from abomed.data.selection import Selection, select_rows
 from abomed.errors import DataError
 from abomed.types import Finding, Level
 

@@ -34,7 +34,7 @@ from abomed.types import printable
 
 _ATTEMPTS = 1024
 _ATTEMPTS_PER_CLASSES = 32
-_CHUNK_BLOCKS = 1 << 19  # blocks sorted at once: about 50 MB of int64 scratch
+_CHUNK_BLOCKS = 1 << 19  # blocks sorted at once: about 25 MB of scratch
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,5 +177,5 @@ def _not_found(table: ClassTable, index: Int64[Tensor, ""], places: Int64[Tensor
         "No task was found that keeps groups apart",
         where=f"task {int(index)}, last tried with the classes {names}",
         found=f"groups that span classes or part badly: {_ATTEMPTS} attempts left a class too few images",
-        right="fewer queries or shots, fewer ways, one class per group, or disjoint='images'",
+        right="fewer queries or shots, fewer ways, groups that do not span classes, or disjoint='images'",
     )

@@ -1,0 +1,111 @@
+"""Resizing with antialiasing, every image by its own window: one weighted sum of pixels down, one across.
+
+Decisions a reader would question:
+
+- The filter is Pillow's bilinear one, a triangle as wide as one pixel of the coarser grid: enlarging is
+  bilinear interpolation, and reducing averages over all pixels that fall into one. `grid_sample` has no such
+  filter: it skips pixels as soon as an image is reduced, which is more than half of all crops of 128 to 84.
+  The two passes are faster than it, too (benchmarks/augment.py), because each takes a few pixels of one axis.
+- Nothing outside the window is looked at, as if the image had been cropped first.
+- A flip is a window that is read backwards. Cropping, resizing and flipping read each image once.
+- Pixels are not rounded to 8 bits, neither between the passes nor after them.
+- `embedding_bag` is what torch calls a weighted sum of chosen lines of a table. The lines are rows of pixels
+  (of the transposed image, for the pass across), and only as many are read as a pixel of the result needs.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Float32, Int64, UInt8
+from torch import Tensor
+from torch.nn import functional
+
+from abomed.augment.views import View
+
+Images = UInt8[Tensor, "rows 3 side side"] | Float[Tensor, "rows 3 side side"]
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Where the pixels of the result lie, in pixels of the source, one window for each image and axis.
+
+    The first pixel begins at `origin`, each is `step` wide (negative: read backwards), and only the source's
+    pixels from `low` to `high - 1` are looked at. `widest` bounds the steps on the host.
+    """
+
+    origin: Float32[Tensor, "rows axes"]
+    step: Float32[Tensor, "rows axes"]
+    low: Int64[Tensor, "rows axes"]
+    high: Int64[Tensor, "rows axes"]
+    widest: float
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """The pixels that make up each pixel of the result along one axis, and their shares."""
+
+    place: Int64[Tensor, "rows axes size taps"]
+    weight: Float32[Tensor, "rows axes size taps"]
+
+
+def view_window(view: View, side: int, size: int) -> Window:
+    """The window of `size` pixels that shows `view` of images of `side` pixels."""
+    step = view.extent / size
+    end = view.start + view.extent
+    return Window(
+        origin=torch.where(view.flipped, end, view.start).float(),
+        step=torch.where(view.flipped, -step, step),
+        low=view.start,
+        high=end,
+        widest=side / size,
+    )
+
+
+def resample(images: Images, window: Window, size: int) -> Float32[Tensor, "rows 3 size size"]:
+    """What `window` shows of each image, in [0, 1]."""
+    taps = _taps(window, images.shape[-1], size)
+    (down, across), (down_weight, across_weight) = taps.place.unbind(1), taps.weight.unbind(1)
+    if not images.dtype.is_floating_point:
+        down_weight = down_weight * (1 / 255)
+    seen_down = _blend_lines(images.float(), down, down_weight)
+    return _blend_lines(seen_down.mT, across, across_weight).mT
+
+
+def _taps(window: Window, side: int, size: int) -> Taps:
+    """The pixels within reach of each pixel of the result: at most 2·reach, for the interval is open."""
+    device = window.step.device
+    reach = window.step.abs().clamp(min=1).unsqueeze(2)
+    centre = torch.arange(size, device=device).add(0.5).mul(window.step.unsqueeze(2))
+    centre = centre + window.origin.unsqueeze(2)
+    place = torch.arange(math.ceil(2 * max(window.widest, 1.0)), device=device)
+    place = place + (centre - reach + 0.5).floor().long().unsqueeze(3)
+    distance = (place + 0.5 - centre.unsqueeze(3)).abs() / reach.unsqueeze(3)
+    weight = (1 - distance).clamp_(min=0) * _between(place, window.low, window.high)
+    return Taps(place.clamp_(0, side - 1), weight / weight.sum(3, keepdim=True))
+
+
+def _between(
+    place: Int64[Tensor, "rows axes size taps"],
+    low: Int64[Tensor, "rows axes"],
+    high: Int64[Tensor, "rows axes"],
+) -> Bool[Tensor, "rows axes size taps"]:
+    return (place >= low[:, :, None, None]) & (place < high[:, :, None, None])
+
+
+def _blend_lines(
+    images: Float32[Tensor, "rows channels side width"],
+    place: Int64[Tensor, "rows size taps"],
+    weight: Float32[Tensor, "rows size taps"],
+) -> Float32[Tensor, "rows channels size width"]:
+    """Every line of the result, a weighted sum of `taps` lines of the same image and channel."""
+    rows, channels, side, width = images.shape
+    _, size, taps = place.shape
+    first = torch.arange(rows * channels, device=images.device).view(rows, channels, 1, 1) * side
+    lines = functional.embedding_bag(
+        (first + place.unsqueeze(1)).view(-1, taps),
+        images.reshape(-1, width),
+        per_sample_weights=weight.unsqueeze(1).expand(-1, channels, -1, -1).reshape(-1, taps),
+        mode="sum",
+    )
+    return lines.view(rows, channels, size, width)

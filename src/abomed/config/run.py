@@ -1,0 +1,129 @@
+"""One training, wholly described: what a run folder records, a TOML file holds, and flags change.
+
+Sources are layered, later ones win: the model's defaults, a preset, a TOML file, `ABOMED_SECTION_KEY` from the
+environment, and flags. All are checked by the same model, so a range or a misspelt key is refused alike wherever
+it comes from.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from abomed.config.base import Settings
+from abomed.config.bilevel import InnerSettings
+from abomed.config.episodes import EpisodeSpec
+from abomed.config.train import OuterSettings, TrainSettings
+from abomed.errors import ConfigError
+
+PRESETS = ("default", "paper", "tiny")
+PREFIX = "ABOMED_"
+NOT_SETTINGS = frozenset({"ABOMED_DEBUG", "ABOMED_GOLDEN"})
+
+
+class RunConfig(Settings):
+    """Everything that decides the weights a training ends with, but the images."""
+
+    episodes: EpisodeSpec = EpisodeSpec()
+    inner: InnerSettings = InnerSettings()
+    outer: OuterSettings = OuterSettings()
+    train: TrainSettings = TrainSettings()
+
+
+def load_run_config(
+    preset: str = "default",
+    file: Path | None = None,
+    flags: Mapping[str, Mapping[str, Any]] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> RunConfig:
+    """The configuration that results from all layers."""
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in (load_preset(preset), _read_file(file), _read_environment(environment or {}), flags or {}):
+        for section, values in layer.items():
+            merged.setdefault(section, {}).update(values)
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("the configuration is not valid", found="; ".join(_faults(error))) from None
+
+
+def load_preset(name: str) -> dict[str, dict[str, Any]]:
+    """The values a shipped preset sets."""
+    if name not in PRESETS:
+        close = difflib.get_close_matches(name, PRESETS, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise ConfigError(f"there is no preset '{name}'", right=f"{hint}one of {', '.join(PRESETS)}")
+    return tomllib.loads(files("abomed.config").joinpath(f"presets/{name}.toml").read_text(encoding="utf-8"))
+
+
+def _read_file(file: Path | None) -> dict[str, dict[str, Any]]:
+    if file is None:
+        return {}
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            "the configuration file cannot be read", where=str(file), found=str(error.strerror)
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError("the configuration file is not TOML", where=str(file), found=str(error)) from None
+    known = tuple(RunConfig.model_fields)
+    for section, values in content.items():
+        if section not in known or not isinstance(values, dict):
+            close = difflib.get_close_matches(section, known, n=1)
+            raise ConfigError(
+                f"'{section}' is no section of a configuration",
+                where=str(file),
+                right=(f"did you mean [{close[0]}]? " if close else "")
+                + ", ".join(f"[{name}]" for name in known),
+            )
+    return content
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    names = {
+        f"{PREFIX}{section}_{key}".upper(): (section, key)
+        for section, field in RunConfig.model_fields.items()
+        for key in _fields(field.annotation)
+    }
+    layer: dict[str, dict[str, Any]] = {}
+    for variable, value in environment.items():
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
+            continue
+        if variable not in names:
+            close = difflib.get_close_matches(variable, names, n=1)
+            raise ConfigError(
+                f"the environment variable {variable} is no setting",
+                right=f"did you mean {close[0]}?"
+                if close
+                else f"{PREFIX}SECTION_KEY, for instance {next(iter(names))}",
+            )
+        section, key = names[variable]
+        layer.setdefault(section, {})[key] = value
+    return layer
+
+
+def _fields(annotation: Any) -> tuple[str, ...]:
+    return tuple(annotation.model_fields)
+
+
+def _faults(error: ValidationError) -> list[str]:
+    faults = []
+    for fault in error.errors():
+        name = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(str(fault["loc"][-1]), _known_keys(fault["loc"]), n=1)
+            faults.append(f"{name} is no setting" + (f" (did you mean '{close[0]}'?)" if close else ""))
+        else:
+            faults.append(f"{name} = {fault['input']!r}: {fault['msg'].removeprefix('Value error, ')}")
+    return faults
+
+
+def _known_keys(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    if len(location) == 1:
+        return tuple(RunConfig.model_fields)
+    return _fields(RunConfig.model_fields[str(location[0])].annotation)

@@ -1,0 +1,107 @@
+"""Settings of meta-training and of evaluation. Defaults are those of the preset `default`, reasons included there."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from abomed.config.base import Settings
+
+Precision = Literal["auto", "float32", "bf16"]
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class OuterSettings(Settings):
+    """How the backbone φ is updated from the hypergradient (Alg. 1, l. 17)."""
+
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    """`sgd` is the paper's plain gradient step; `adamw` is what the method's ancestors use."""
+
+    lr_outer: Positive = 1e-3
+    """η, the outer learning rate."""
+
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay of the backbone."""
+
+    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Momentum of SGD."""
+
+    schedule: Literal["constant", "cosine"] = "constant"
+    """`cosine` lets the learning rate fall to zero at the last iteration."""
+
+    clip_norm: Positive | None = None
+    """Scale the hypergradient down to this norm where it is larger; none by default."""
+
+
+class TrainSettings(Settings):
+    """The loop of meta-training (Alg. 1, l. 5-18)."""
+
+    method: str = "abo-med"
+    """What forms the meta-gradient; see `abomed train --help` for the list."""
+
+    backbone: str = "cnn4"
+    """The feature extractor; see `abomed doctor` for the list."""
+
+    normalisation: Literal["episode", "support", "running"] = "support"
+    """Whose batch statistics normalise: `episode` (support and query each their own, the transductive habit of
+    this literature), `support` (the labelled images only, so that one answer never depends on another query),
+    or `running`."""
+
+    seed: Annotated[int, Field(ge=0)] = 10
+    """Seed of initial weights, tasks and augmentation (10 is the paper's)."""
+
+    iterations: Annotated[int, Field(ge=1)] = 400
+    """T, the number of meta-updates."""
+
+    task_batch: Annotated[int, Field(ge=1)] = 32
+    """m, tasks per meta-update."""
+
+    augment: Literal["none", "baseline"] = "baseline"
+    """`baseline`: random resized crop, brightness, contrast and colour jitter, both flips."""
+
+    validate_every: Annotated[int, Field(ge=1)] = 50
+    """Iterations between validations on held-out images of the base classes."""
+
+    validation_tasks: Annotated[int, Field(ge=2)] = 100
+    """Tasks of one validation, the same list every time."""
+
+    selection: Annotated[str, Field(pattern=r"^(best-val|last|iteration=\d+)$")] = "last"
+    """Which weights a run hands on: `last`, `best-val` (the paper's rule), or `iteration=N`."""
+
+    device: Device = "auto"
+    """Where to train: auto, cpu, cuda, cuda:N or mps."""
+
+    precision: Precision = "auto"
+    """`bf16` runs the backbone in bfloat16 with heads and statistics in float32; `auto` does so on CUDA."""
+
+    compile: bool = False
+    """Compile the backbone (CUDA; the first iteration takes longer)."""
+
+    chunk: Annotated[int, Field(ge=0)] = 0
+    """Tasks per backbone pass; 0 takes all at once on a GPU and one by one on a processor. Results agree."""
+
+
+class EvaluateSettings(Settings):
+    """Meta-testing (Alg. 1, l. 19-30)."""
+
+    tasks: Annotated[int, Field(ge=2)] = 600
+    """N, tasks of one evaluation."""
+
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = (5,)
+    """Labelled images per class; several numbers give several rows."""
+
+    queries: Annotated[int, Field(ge=1)] = 15
+    """Tested images per class."""
+
+    disjoint: Literal["images", "groups"] = "images"
+    """`groups` keeps every patient, lesion or slide on one side of a task."""
+
+    classes: Literal["novel", "all", "triples"] = "novel"
+    """`novel`: the split's novel classes; `all`: any classes of the data set; `triples`: each set of `ways`
+    classes by itself."""
+
+    normalisation: Literal["as-trained", "episode", "support", "running"] = "as-trained"
+    """Whose batch statistics normalise at test time."""
+
+    evaluation_seed: Annotated[int, Field(ge=0)] = 10
+    """Seed of the list of tasks: the same seed gives every method the same tasks."""

@@ -1,0 +1,1 @@
+"""Everything that runs a method: training, evaluation, and the files they leave behind."""
