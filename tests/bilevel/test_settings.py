@@ -5,14 +5,16 @@ import pytest
 from pydantic import ValidationError
 
 from abomed.config.bilevel import InnerSettings
+from abomed.config.run import load_run_config
 
 
-def test_the_defaults_under_paper_are_the_published_table() -> None:
-    published = InnerSettings(steps="paper")
+def test_the_paper_preset_is_the_published_table() -> None:
+    published = load_run_config("paper").inner
     assert (published.lr_z, published.lr_y, published.lr_adapt) == (0.005, 0.05, 0.01)
     assert (published.penalty, published.ridge, published.momentum) == (1.0, 0.5, 0.9)
     assert (published.inner_steps, published.adapt_steps) == (30, 30)
     assert published.initial == "zero"
+    assert published.steps == "paper"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_folder_that_vanishes_during_the_walk(tmp_path: Path, monkeypatch: pytes
 def test_reading_what_is_no_file_or_gone_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", ".", "gone"):
-        with pytest.raises(OSError, match="regular|No such file"):
+        with pytest.raises(OSError, match=r"regular|No such file"):
             FolderStore(str(tmp_path)).read(name)
 
 
@@ -266,23 +266,27 @@ def test_limits_of_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert refusal_of(archive).endswith("5 members")
 
 
-@pytest.mark.parametrize("announced", [0, 10, 5_000, 4_000_000_000 - 1])
+@pytest.mark.parametrize("announced", [0, 10, 1_999, 5_000, 4_000_000_000 - 1])
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_sizes_that_lie_are_found(announced: int, compression: int, tmp_path: Path) -> None:
+def test_announced_sizes_are_not_believed(announced: int, compression: int, tmp_path: Path) -> None:
     content = os.urandom(2000)
     data = bytearray(write_zip(tmp_path / "set.zip", {"a/1.png": content}, compression).read_bytes())
     at = data.rfind(b"PK\x01\x02")
     data[at + 24 : at + 28] = struct.pack("<I", announced)
     (tmp_path / "set.zip").write_bytes(bytes(data))
-    with pytest.raises(OSError, match="damaged"):
-        list_zip(tmp_path / "set.zip").store.read("a/1.png")
+    store = list_zip(tmp_path / "set.zip").store
+    if announced > len(content):
+        assert store.read("a/1.png") == content
+    else:
+        with pytest.raises(OSError, match="damaged"):
+            store.read("a/1.png")
 
 
 @pytest.mark.parametrize(
     "compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )
 def test_a_damaged_member_is_an_oserror_wherever_it_is_hit(compression: int, tmp_path: Path) -> None:
-    content = bytes(range(256)) * 4
+    content = bytes(range(0, 256, 2))
     whole = write_zip(tmp_path / "set.zip", {"a/1.png": content}, compression).read_bytes()
     end = whole.rfind(b"PK\x01\x02")
     outcomes = set()

@@ -37,16 +37,16 @@ SMALL = SyntheticSettings(
 # Recipe: print_golden() below, once, when SYNTHETIC_VERSION was raised.
 GOLDEN = {
     "even_chromatin": (
-        "dddba58b8db0c19abfd0d5cac8c2c8b897b8d8d4d2d1cdc9a4d8d4c6d0cfccc7"
-        "b7d2a999a9bbb1ae92a09a8b8f8b909494b5afabb8988f8ab0cdcec6afaaa170"
+        "d6d4a69194c7c799bccdd1c8c7c8c6b298b7d4cfcac8c3bf9ecccec1c9c2c0bd"
+        "a1bea59aaaa9a4a77f90978e98878a8f8ca8a7a5b2958985a6bdbfb9a7a0976e"
     ),
     "mitotic_figures": (
-        "81676582929ca485a68e8d9fb5a3a999a39ac0cbc1979fa7c3bac5acadafb9b0"
-        "c4d0c0a2b6cac4a2a9b0a5ccc2a2bcb2a5aeb3d5b3869e9f8fa498c5c78a8d7d"
+        "7c645f7491a8a2859d88808caeaeab9a9c94b3b8b4949fabb8b1bca6a8abb6b3"
+        "b9c6ba9eaec1bfa0a3aaa4c5bb9fb8aaa2aab0ccae879e9e8fa498bec28c8e81"
     ),
     "gland_rings": (
-        "83a09f90babebdbb80a49c8eadb8c3c1a49e9f8c88aec8c8cfc2b69999a7a6cd"
-        "d3d4ad9dad9481bcd7d9c5a7a599868fdbddded5d0a7b7aadee0e2e2dcb4b3a5"
+        "97b2ad9fcdcdc8bf94aca3a1cbcbc6bfb0a6a4938fafc2bed2c2b69694a09bbb"
+        "c6bba490a68a74a6ccbeb4969d8a757bcbcccbbfb9929d8dcac9c7c5bc989484"
     ),
 }
 

@@ -176,7 +176,9 @@ def test_running_averages_are_pytorchs_and_move_only_when_learning() -> None:
         assert torch.equal(unmoved.running_mean, torch.zeros(CHANNELS, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("plan", [RowPlan(2, 2, 3, mode) for mode in ("episode", "support", "running")], ids=str)
+@pytest.mark.parametrize(
+    "plan", [RowPlan(2, 2, 3, mode) for mode in ("episode", "support", "running")], ids=str
+)
 def test_train_and_eval_change_nothing(plan: RowPlan) -> None:
     layer, inputs = make_layer(plan), draw_rows(10)
     assert torch.equal(layer.train()(inputs), layer.eval()(inputs))
@@ -214,7 +216,9 @@ def test_batch_norms_are_replaced_with_what_follows_them() -> None:
             result: Tensor = self.act(super().forward(inputs))
             return result
 
-    original = nn.Sequential(nn.Sequential(nn.BatchNorm2d(CHANNELS)), NormAndActivation(CHANNELS)).double().eval()
+    original = (
+        nn.Sequential(nn.Sequential(nn.BatchNorm2d(CHANNELS)), NormAndActivation(CHANNELS)).double().eval()
+    )
     for norm in (original[0][0], original[1]):
         norm.running_mean.copy_(draw(1, CHANNELS))
         norm.weight.data.copy_(draw(2, CHANNELS))

@@ -1,7 +1,7 @@
 """Settings of the lower-level problem: how the linear heads of a task are fitted.
 
-The names are the project's; each help text gives the paper's symbol. Values under "paper" are those of its
-table of hyperparameters, so that `steps = "paper"` with nothing else said is the published configuration.
+The names are the project's; each help text gives the paper's symbol. Defaults are those of the preset
+`default`; the values that only count under `steps = "paper"` are the paper's, as is all of the preset `paper`.
 """
 
 from typing import Annotated, Literal
@@ -24,10 +24,13 @@ class InnerSettings(Settings):
     """`auto` takes step sizes from the features (one over the smoothness), accelerates and stops by the
     gradient; `paper` uses lr_z, lr_y, lr_adapt, momentum and the numbers of steps literally."""
 
-    ridge: Positive = 0.5
+    feature_norm: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10.0
+    """Bring each task's features to this mean squared norm by one factor of its support set; 0 leaves them."""
+
+    ridge: Positive = 0.05
     """Weight R of the support loss's (ridge/2)·(‖weight‖² + ‖bias‖²); its strong convexity μ."""
 
-    penalty: Positive = 1.0
+    penalty: Positive = 10.0
     """λ, the weight of the support loss in the problem of y; theory asks for at least 2·L_d/μ."""
 
     lr_z: Positive = 0.005

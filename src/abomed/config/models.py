@@ -37,7 +37,7 @@ class ModelSettings(Settings):
     image_size: Annotated[int, Field(ge=16, le=1024)] | None = None
     """Side of the backbone's input in pixels; its own by default (84, vit-tiny 224)."""
 
-    normalisation: Normalisation = "episode"
+    normalisation: Normalisation = "support"
     """`episode`: support and query images each by their own statistics (the transductive habit of this
     literature); `support`: all by the support set's, so that no answer depends on other query images;
     `running`: by averages collected in training."""

@@ -14,9 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from abomed.config.augment import BaselineSettings
 from abomed.config.base import Settings
 from abomed.config.bilevel import InnerSettings
 from abomed.config.episodes import EpisodeSpec
+from abomed.config.models import ModelSettings
 from abomed.config.train import OuterSettings, TrainSettings
 from abomed.errors import ConfigError
 
@@ -29,6 +31,8 @@ class RunConfig(Settings):
     """Everything that decides the weights a training ends with, but the images."""
 
     episodes: EpisodeSpec = EpisodeSpec()
+    model: ModelSettings = ModelSettings()
+    baseline: BaselineSettings = BaselineSettings()
     inner: InnerSettings = InnerSettings()
     outer: OuterSettings = OuterSettings()
     train: TrainSettings = TrainSettings()

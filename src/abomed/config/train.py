@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from abomed.config.base import Settings
+from abomed.config.models import Normalisation
 
 Precision = Literal["auto", "float32", "bf16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")]
@@ -39,14 +40,6 @@ class TrainSettings(Settings):
     method: str = "abo-med"
     """What forms the meta-gradient; see `abomed train --help` for the list."""
 
-    backbone: str = "cnn4"
-    """The feature extractor; see `abomed doctor` for the list."""
-
-    normalisation: Literal["episode", "support", "running"] = "support"
-    """Whose batch statistics normalise: `episode` (support and query each their own, the transductive habit of
-    this literature), `support` (the labelled images only, so that one answer never depends on another query),
-    or `running`."""
-
     seed: Annotated[int, Field(ge=0)] = 10
     """Seed of initial weights, tasks and augmentation (10 is the paper's)."""
 
@@ -77,6 +70,12 @@ class TrainSettings(Settings):
     compile: bool = False
     """Compile the backbone (CUDA; the first iteration takes longer)."""
 
+    log_every: Annotated[int, Field(ge=1)] = 10
+    """Iterations between two lines of metrics."""
+
+    checkpoint_every: Annotated[int, Field(ge=1)] = 50
+    """Iterations between two checkpoints."""
+
     chunk: Annotated[int, Field(ge=0)] = 0
     """Tasks per backbone pass; 0 takes all at once on a GPU and one by one on a processor. Results agree."""
 
@@ -100,8 +99,8 @@ class EvaluateSettings(Settings):
     """`novel`: the split's novel classes; `all`: any classes of the data set; `triples`: each set of `ways`
     classes by itself."""
 
-    normalisation: Literal["as-trained", "episode", "support", "running"] = "as-trained"
-    """Whose batch statistics normalise at test time."""
+    normalisation: Normalisation | None = None
+    """Whose batch statistics normalise at test time; as in training where nothing is said."""
 
     evaluation_seed: Annotated[int, Field(ge=0)] = 10
     """Seed of the list of tasks: the same seed gives every method the same tasks."""

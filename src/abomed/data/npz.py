@@ -6,6 +6,8 @@ Each image is handed to the one decoder as an uncompressed BMP, so that arrays t
 import io
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +32,7 @@ class NpzStore:
         split, number = path.split("/")
         try:
             if split not in self._splits:  # threads share what is read; at worst one reads in vain
-                with np.load(self.archive, allow_pickle=False) as arrays:
+                with _open_arrays(self.archive) as arrays:
                     self._splits[split] = arrays[f"{split}_images"]
             image = Image.fromarray(self._splits[split][int(number)])
         except OSError:
@@ -56,10 +58,7 @@ def read_npz(archive: Path) -> NpzContents:
     records: list[Record] = []
     notes: list[str] = []
     try:
-        loaded = np.load(archive, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ValueError("a single array, not an archive of arrays")
-        with loaded as arrays:
+        with _open_arrays(archive) as arrays:
             for split in SPLITS:
                 if f"{split}_images" not in arrays and f"{split}_labels" not in arrays:
                     continue
@@ -92,6 +91,17 @@ def read_npz(archive: Path) -> NpzContents:
     return NpzContents(
         Listing(NpzStore(str(archive)), paths, ()), Reading(layout, tuple(records), (joined,), source="npz")
     )
+
+
+@contextmanager
+def _open_arrays(archive: str | Path) -> Iterator[np.lib.npyio.NpzFile]:
+    # Opened here, because NumPy leaves the file open when it turns out to be no archive.
+    with open(archive, "rb") as file:
+        loaded = np.load(file, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("a single array, not an archive of arrays")
+        with loaded as arrays:
+            yield arrays
 
 
 def _check_split(archive: Path, split: str, arrays: np.lib.npyio.NpzFile) -> np.ndarray:

@@ -27,8 +27,8 @@ class Canvas:
 
     stain: Float32[np.ndarray, "3 rows columns"]  # haematoxylin, eosin, light green
     fine: Plane  # unit variance, grains of about 1.7 units
-    coarse: Plane  # unit variance, clumps of about 4.5 units
-    broad: Plane  # unit variance, clouds of about 16 units
+    clumps: Plane  # unit variance before its extremes were cut off, grains of about 4.5 units
+    clouds: Plane  # mean 1: the uneven thickness of cytoplasm
     unit: float  # pixels of one unit of length, magnification included
 
     @property
@@ -162,11 +162,12 @@ def draw_cytoplasm(
 ) -> None:
     """A thin, cloudy layer with a soft border and a faint membrane."""
     body = shape.body(softness)
-    cloud = 0.12 * canvas.broad[shape.window] + 0.08 * canvas.fine[shape.window] + 1.0
-    amount = body * cloud + 0.16 * shape.rim(softness * 0.5, 1.3 * canvas.unit)
+    amount = body * canvas.clouds[shape.window] + 0.16 * shape.rim(softness * 0.5, 1.3 * canvas.unit)
     amount *= density
-    share = np.array([[[basophilia]], [[1.0 - greenness]], [[greenness]]], dtype=np.float32)
-    canvas.stain[:, *shape.window] += amount * share
+    canvas.haematoxylin[shape.window] += amount * basophilia
+    canvas.stain[1, *shape.window] += amount * (1.0 - greenness)
+    if greenness > 0.0:
+        canvas.stain[2, *shape.window] += amount * greenness
 
 
 def clear(canvas: Canvas, shape: Shape, *, strength: float, rim: float) -> None:
@@ -182,8 +183,7 @@ def draw_nucleus(canvas: Canvas, shape: Shape, look: ClassLook, *, radius: float
     window, unit = shape.window, canvas.unit
     body = shape.body(1.3 * unit)
     dome = 0.72 + 0.28 * _ramp(shape.depth * (1.0 / (0.7 * radius)))
-    clumps = np.minimum(np.maximum(canvas.coarse[window] * 1.6, -1.0), 1.3)
-    texture = look.fine * canvas.fine[window] + look.coarse * clumps + 1.0
+    texture = look.fine * canvas.fine[window] + look.coarse * canvas.clumps[window] + 1.0
     texture = np.maximum(texture, 0.25, out=texture)
     chromatin = body * dome * texture * depth + look.membrane * shape.rim(0.9 * unit, 1.2 * unit)
     _displace_cytoplasm(canvas, shape, body)

@@ -73,22 +73,24 @@ def draw_field(
         _draw_cell(canvas, site, patient, greenness, generator)
     for _ in range(generator.integers(*look.inflammation, endpoint=True)):
         _draw_leucocyte(canvas, generator)
-    broad = _noise(size, 40.0 * unit, generator)
-    haze = np.maximum(1.0 + 0.35 * broad + 0.12 * canvas.broad, 0.1)
+    # The clouds of the cells, upside down: as smooth, unlike them at any one place, and already drawn.
+    haze = np.maximum(2.5 * canvas.clouds[::-1, ::-1] - 1.5, 0.1)
     return Field(canvas, haze / haze.mean())
 
 
 def _empty(size: int, unit: float, generator: Generator) -> Canvas:
     fine, coarse, broad = (_noise(size, scale * unit, generator) for scale in (1.7, 4.5, 16.0))
-    return Canvas(np.zeros((3, size, size), dtype=np.float32), fine, coarse, broad, unit)
+    clumps = np.minimum(np.maximum(coarse * 1.6, -1.0), 1.3)
+    clouds = 0.12 * broad + 0.08 * fine + 1.0
+    return Canvas(np.zeros((3, size, size), dtype=np.float32), fine, clumps, clouds, unit)
 
 
 @dataclass(frozen=True)
 class Taps:
     """The nodes of a coarse grid that each pixel along a side is made of."""
 
-    nodes: Int64[np.ndarray, "5 size"]
-    weights: Float32[np.ndarray, "5 size 1"]  # squares sum to 1 over the nodes, so that variance is kept
+    nodes: Int64[np.ndarray, "4 size"]
+    weights: Float32[np.ndarray, "4 size 1"]  # squares sum to 1 over the nodes, so that variance is kept
 
 
 def _noise(size: int, scale: float, generator: Generator) -> Plane:
@@ -114,9 +116,9 @@ def _spread(grid: Plane, taps: Taps) -> Plane:
 
 @lru_cache(maxsize=512)
 def _taps(size: int, cells: int) -> Taps:
-    """Gaussian weights of five nodes a pixel; the grid has two more nodes than `cells` on either side."""
+    """Gaussian weights of the four nodes around a pixel; the grid reaches two nodes beyond either side."""
     places = (np.arange(size) + 0.5) / size * cells - 0.5
-    nodes = np.rint(places).astype(np.int64) + np.arange(5)[:, None]
+    nodes = np.floor(places).astype(np.int64) + 1 + np.arange(4)[:, None]
     weights = np.exp(-0.5 * ((places + 2.0 - nodes) / 0.6) ** 2)
     weights /= np.linalg.norm(weights, axis=0)
     return Taps(nodes, weights.astype(np.float32)[:, :, None])
@@ -261,19 +263,22 @@ def _draw_leucocyte(canvas: Canvas, generator: Generator) -> None:
 def _draw_ghosts(canvas: Canvas, greenness: float, generator: Generator) -> None:
     """Cells out of focus above or below the plane: products of two bells, without features."""
     count = int(generator.integers(1, 4, endpoint=True))
-    centres = generator.uniform(-0.1, 1.1, (2, count, 1)) * canvas.size
+    centres = generator.uniform(-0.1, 1.1, (count, 2, 1)) * canvas.size
     nuclei = _bells(centres, 7.0 * canvas.unit, canvas.size, generator)
     bodies = _bells(centres, 17.0 * canvas.unit, canvas.size, generator)
-    canvas.stain[0] = np.einsum("kr,kc->rc", *nuclei) * 0.35
-    canvas.stain[1] = np.einsum("kr,kc->rc", *bodies) * 0.5
-    canvas.stain[2] = canvas.stain[1] * greenness
-    canvas.stain[1] *= 1.0 - greenness
+    for nucleus, body in zip(nuclei, bodies, strict=True):
+        canvas.stain[0] += nucleus[0, :, None] * nucleus[1] * 0.35
+        canvas.stain[1] += body[0, :, None] * body[1] * 0.5
+    if greenness > 0.0:
+        canvas.stain[2] = canvas.stain[1] * greenness
+        canvas.stain[1] *= 1.0 - greenness
 
 
 def _bells(
-    centres: Float64[np.ndarray, "2 count 1"], radius: float, size: int, generator: Generator
-) -> Float32[np.ndarray, "2 count size"]:
+    centres: Float64[np.ndarray, "count 2 1"], radius: float, size: int, generator: Generator
+) -> Float32[np.ndarray, "count 2 size"]:
+    """Profiles down and across of bells around the centres."""
     width = radius * generator.uniform(0.8, 1.2, centres.shape)
     away = (np.arange(size) - centres) / width
-    bells: Float32[np.ndarray, "2 count size"] = np.exp(-(away * away)).astype(np.float32)
+    bells: Float32[np.ndarray, "count 2 size"] = np.exp(-(away * away)).astype(np.float32)
     return bells

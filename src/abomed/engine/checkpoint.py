@@ -24,8 +24,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from abomed import __version__
-from abomed.data.durable import replace_file
-from abomed.errors import CheckpointError, DataError
+from abomed.engine.files import no_access, write_whole
+from abomed.errors import CheckpointError
 
 SCHEMA = 1
 KIND = "checkpoint"
@@ -56,16 +56,7 @@ class Checkpoint:
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> str:
     """Write the file atomically and durably; the SHA-256 of its bytes."""
     data = dump_checkpoint(tensors, state, str(path))
-    try:
-        with replace_file(path) as file:
-            file.write(data)
-    except DataError as error:
-        raise CheckpointError(
-            "the checkpoint could not be written",
-            where=str(path),
-            found=f"{error.found}; {len(data) / 2**20:,.2f} MiB were to be written",
-            right=error.right,
-        ) from error
+    write_whole(path, data, "the checkpoint could not be written")
     return hashlib.sha256(data).hexdigest()
 
 
@@ -80,9 +71,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise CheckpointError(
-            "the checkpoint cannot be read", where=str(path), found=error.strerror or str(error)
-        ) from error
+        raise no_access("the checkpoint cannot be read", path, error) from error
 
 
 def dump_checkpoint(tensors: Mapping[str, Tensor], state: Mapping[str, Any], where: str) -> bytes:

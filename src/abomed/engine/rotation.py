@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from abomed.data.durable import replace_file, sync_folder
+from abomed.data.durable import sync_folder
 from abomed.engine.checkpoint import (
     Checkpoint,
     canonical_json,
@@ -27,7 +27,8 @@ from abomed.engine.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from abomed.errors import CheckpointError, DataError
+from abomed.engine.files import no_access, write_whole
+from abomed.errors import CheckpointError
 
 POINTER = "latest.json"
 _NUMBERED = re.compile(r"checkpoint-(\d{8,})\.safetensors")
@@ -188,16 +189,7 @@ def _read_numbered(path: Path, pointer: _Pointer | None) -> Checkpoint:
 
 def _write_pointer(path: Path, pointer: _Pointer) -> None:
     text = canonical_json({"name": pointer.name, "sha256": pointer.sha256}) + "\n"
-    try:
-        with replace_file(path) as file:
-            file.write(text.encode("ascii"))
-    except DataError as error:
-        raise CheckpointError(
-            "the pointer to the newest checkpoint could not be written",
-            where=str(path),
-            found=error.found,
-            right=error.right,
-        ) from error
+    write_whole(path, text.encode("ascii"), "the pointer to the newest checkpoint could not be written")
 
 
 def _with_iteration(iteration: int, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,9 +204,4 @@ def _iteration_of(path: Path) -> int:
 
 
 def _unusable(folder: Path, error: OSError) -> CheckpointError:
-    return CheckpointError(
-        "the folder of checkpoints cannot be used",
-        where=str(folder),
-        found=error.strerror or str(error),
-        right="a folder that can be read and written",
-    )
+    return no_access("the folder of checkpoints cannot be used", folder, error)

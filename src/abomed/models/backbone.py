@@ -123,8 +123,8 @@ class Backbone(nn.Module):
         On one machine they are the same to the bit for batches of one shape; another number of rows may round
         differently, so whoever promises equal bits pads its batches.
         """
-        features: Tensor = self(images.flatten(0, 1), statistics)
-        return features.unflatten(0, images.shape[:2])
+        features: Tensor = self(images.flatten(0, 1), statistics).unflatten(0, images.shape[:2])
+        return features
 
     def _encode(self, images: Tensor, plan: RowPlan | Statistics) -> Tensor:
         self._check(images, plan)

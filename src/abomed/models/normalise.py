@@ -214,7 +214,8 @@ def _by_loop(inputs: Tensor) -> bool:
 def _task_rows(
     inputs: Float[Tensor, "rows channels height width"], tasks: int
 ) -> Float[Tensor, "tasks rows channels height width"]:
-    return inputs.unflatten(0, (tasks, -1))
+    rows: Tensor = inputs.unflatten(0, (tasks, -1))
+    return rows
 
 
 def _cat(parts: list[Tensor]) -> Tensor:
@@ -234,7 +235,7 @@ class _Moments(torch.autograd.Function):
     """Mean and biased variance of every channel, with batch_norm's kernel: twelve times faster than var_mean
     on a channels-last tensor on the CPU, at the price of an output that is thrown away."""
 
-    EPS = 1e-12  # only to invert the kernel's 1/√(variance + eps), which it never lets be infinite
+    EPS = 1e-30  # keeps the inverses finite, and is nothing beside any variance that matters
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -250,6 +251,6 @@ class _Moments(torch.autograd.Function):
         shift = mean_gradient / count - slope * mean
         # slope·x + shift, again by the kernel that is fast on any memory layout.
         affine: Tensor = batch_norm(
-            inputs, torch.zeros_like(slope), torch.ones_like(slope), slope, shift, False, 0.0, 0.0
+            inputs, torch.zeros_like(slope), torch.ones_like(slope), slope, shift, False, 0.0, _Moments.EPS
         )
         return affine

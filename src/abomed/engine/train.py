@@ -1,0 +1,283 @@
+"""Meta-training: Algorithm 1, l. 5-18, with validation, checkpoints and resumption around it.
+
+Decisions:
+- An iteration is a function of the weights, the optimiser's state, the method's memory and the iteration's number:
+  tasks and augmentation are drawn by number. So a checkpoint holds no generator state, and a run killed anywhere
+  and resumed ends, on a processor, with the bits of one never stopped.
+- The order at a checkpoint is: metrics to the disk, then weights, then the pointer. A killed run's metrics are cut
+  back to the checkpoint it resumes from.
+- Numbers that are not finite stop the run before they reach the weights.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from abomed.config.run import RunConfig
+from abomed.engine.checkpoint import prefix_names, select_prefix
+from abomed.engine.environment import describe_environment
+from abomed.engine.evaluate import answer_tasks, autocast, backbone_chunk
+from abomed.engine.journal import Journal, cut_journal
+from abomed.engine.lock import RunLock
+from abomed.engine.material import Material, choose_device, fit_queries
+from abomed.engine.optimiser import pack_optimiser, restore_optimiser
+from abomed.engine.record import RunFolder, create_run, resume_run, write_card
+from abomed.engine.rotation import CheckpointFolder
+from abomed.engine.source import TaskSource
+from abomed.errors import NumericalError
+from abomed.methods.base import MetaStep, Method
+from abomed.methods.registry import create_method
+from abomed.models import Backbone, create_backbone
+
+BEST, LAST, CHOSEN = "best", "last", "weights"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line for whoever watches: what is told at an iteration."""
+
+    iteration: int
+    figures: Mapping[str, float]
+    seconds: float
+    kind: str = "train"  # or validation, resumed, note
+
+
+@dataclass
+class Progress:
+    """What changes from iteration to iteration, and all of it."""
+
+    iteration: int = 0
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    best_accuracy: float = -1.0
+    best_iteration: int = 0
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a finished run handed on."""
+
+    run: RunFolder
+    weights: Path
+    chosen_iteration: int
+    validation_accuracy: float  # of the best validation
+
+
+Watch = Callable[[Event], None]
+
+
+def train(
+    config: RunConfig,
+    material: Material,
+    out: Path,
+    *,
+    resume: bool = False,
+    on_event: Watch | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> TrainResult:
+    """Meta-train as `config` says and leave a run folder in `out`."""
+    device = choose_device(config.train.device)
+    described = config_of(config, material)
+    out.mkdir(parents=True, exist_ok=True)
+    with RunLock(out):
+        if resume:
+            run = resume_run(out, described, describe_environment(device)).run
+        else:
+            run = create_run(out, described, describe_environment(device), about)
+        loop = Loop(config, material, run, device, on_event or (lambda _: None))
+        if resume:
+            loop.recover()
+        return loop.run_to_end()
+
+
+def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
+    """The recorded settings: the configuration, and which images in which division."""
+    split, header = material.split, material.pack.header
+    return {
+        **config.model_dump(mode="json", exclude_none=True),
+        "data": {"source": header.source, "images": header.images, "columns_sha256": header.columns_sha256},
+        "split": {
+            "name": split.name,
+            "base": list(split.base),
+            "novel": list(split.novel),
+            "val_share": split.val_share,
+            "disjoint": split.disjoint,
+        },
+    }
+
+
+class Loop:
+    """One training in one process."""
+
+    def __init__(
+        self, config: RunConfig, material: Material, run: RunFolder, device: torch.device, watch: Watch
+    ) -> None:
+        self.config, self.run, self.device, self.watch = config, run, device, watch
+        self.settings = config.train
+        self.method: Method = create_method(config)
+        self.backbone = self._build_backbone()
+        self.optimiser = self._build_optimiser()
+        self.source, self.validation = self._build_sources(material)
+        self.chunk = backbone_chunk(config.train.chunk, device)
+        self.folder = CheckpointFolder(run.checkpoints)
+        self.progress = Progress()
+
+    def run_to_end(self) -> TrainResult:
+        with Journal(self.run.metrics) as journal:
+            for event in self._events(journal):
+                self.watch(event)
+        return self._hand_on()
+
+    def recover(self) -> None:
+        """Go on from the newest checkpoint that is whole; from the start when none was written yet."""
+        if self.folder.is_empty:
+            cut_journal(self.run.metrics, -1)
+            return
+        found = self.folder.newest()
+        tensors, state = found.checkpoint.tensors, found.checkpoint.state
+        self.backbone.load_state_dict(select_prefix(tensors, "model"))
+        restore_optimiser(self.optimiser, tensors, state["optimiser"])
+        memory = {name: t.to(self.device) for name, t in select_prefix(tensors, "memory").items()}
+        self.progress = Progress(found.iteration, memory, state["best_accuracy"], state["best_iteration"])
+        cut_journal(self.run.metrics, found.iteration)
+        for path, reason in found.skipped:
+            self.watch(Event(found.iteration, {}, 0.0, f"note: {path.name} was passed over: {reason}"))
+        self.watch(Event(found.iteration, {}, 0.0, "resumed"))
+
+    def _events(self, journal: Journal) -> Iterator[Event]:
+        settings, start = self.settings, perf_counter()
+        while self.progress.iteration < settings.iterations:
+            step = self._iterate()
+            done = self.progress.iteration
+            last = done == settings.iterations
+            if done % settings.log_every == 0 or last:
+                figures = {name: float(values.mean()) for name, values in step.figures.items()}
+                yield self._tell(journal, Event(done, figures, perf_counter() - start))
+            if done % settings.validate_every == 0 or last:
+                yield self._tell(journal, Event(done, self._validate(), perf_counter() - start, "validation"))
+            if done % settings.checkpoint_every == 0 or last or settings.selection == f"iteration={done}":
+                journal.sync()
+                self._save()
+
+    def _iterate(self) -> MetaStep:
+        """One meta-update (Alg. 1, l. 6-17)."""
+        progress, settings = self.progress, self.settings
+        first = progress.iteration * settings.task_batch
+        tasks = self.source.show(self.source.draw(first, settings.task_batch), first)  # l. 6
+        self.optimiser.zero_grad(set_to_none=True)
+        with autocast(self.device, settings.precision):
+            step = self.method.meta_gradient(
+                self.backbone, tasks, progress.memory, chunk=self.chunk
+            )  # l. 7-16
+        self._refuse_lost(step)
+        self._clip()
+        self._set_learning_rate(progress.iteration)
+        self.optimiser.step()  # l. 17
+        progress.memory, progress.iteration = step.memory, progress.iteration + 1
+        return step
+
+    def _refuse_lost(self, step: MetaStep) -> None:
+        gradients = [p.grad for p in self.backbone.parameters() if p.grad is not None]
+        sound = torch.stack([gradient.isfinite().all() for gradient in gradients]).all() & step.finite.all()
+        if bool(sound):
+            return
+        where = step.doubt or "the heads are finite; the backbone's own gradient is not"
+        raise NumericalError(
+            f"numbers are no longer finite at iteration {self.progress.iteration}",
+            where=str(self.run.path),
+            found=where,
+            right=f"the checkpoint before it is kept ({self.run.checkpoints}); a smaller --outer.lr-outer, "
+            "--inner.steps auto, or --precision float32",
+        )
+
+    def _clip(self) -> None:
+        if self.config.outer.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.backbone.parameters(), self.config.outer.clip_norm)
+
+    def _set_learning_rate(self, iteration: int) -> None:
+        outer = self.config.outer
+        rate = torch.tensor(1.0)
+        if outer.schedule == "cosine":
+            rate = (1 + torch.cos(torch.tensor(torch.pi * iteration / self.settings.iterations))) / 2
+        for group in self.optimiser.param_groups:
+            group["lr"] = outer.lr_outer * float(rate)
+
+    def _validate(self) -> dict[str, float]:
+        count = self.settings.validation_tasks
+        answers = answer_tasks(
+            self.method,
+            self.backbone,
+            self.validation,
+            count,
+            chunk=self.chunk,
+            precision=self.settings.precision,
+        )
+        accuracy = float(answers.accuracy.mean())
+        if accuracy > self.progress.best_accuracy:
+            self.progress.best_accuracy, self.progress.best_iteration = accuracy, self.progress.iteration
+            if self.settings.selection == "best-val":
+                self.folder.save_named(BEST, self.progress.iteration, self._model_tensors(), {})
+        spread = float(answers.accuracy.std()) / count**0.5
+        return {"accuracy": accuracy, "half_width": 1.96 * spread, "best": self.progress.best_accuracy}
+
+    def _tell(self, journal: Journal, event: Event) -> Event:
+        journal.append(event.iteration, {"kind": event.kind, **event.figures}, {"seconds": event.seconds})
+        return event
+
+    def _save(self) -> None:
+        packed, progress = pack_optimiser(self.optimiser), self.progress
+        tensors = {**self._model_tensors(), **packed.tensors, **prefix_names(progress.memory, "memory")}
+        state = {
+            "optimiser": packed.state,
+            "best_accuracy": progress.best_accuracy,
+            "best_iteration": progress.best_iteration,
+        }
+        self.folder.save(progress.iteration, tensors, state)
+        if self.settings.selection == f"iteration={progress.iteration}":
+            self.folder.save_named(BEST, progress.iteration, self._model_tensors(), {})
+
+    def _hand_on(self) -> TrainResult:
+        """Write the selected weights under the name that evaluation and classification read."""
+        tensors, iteration = self._model_tensors(), self.progress.iteration
+        if self.settings.selection != "last":
+            chosen = self.folder.read_named(BEST)
+            tensors, iteration = chosen.tensors, int(chosen.state["iteration"])
+        weights = CheckpointFolder(self.run.path).save_named(CHOSEN, iteration, tensors, {})
+        write_card(self.run, {"selection": self.settings.selection, "iteration": iteration})
+        return TrainResult(self.run, weights, iteration, self.progress.best_accuracy)
+
+    def _model_tensors(self) -> dict[str, Tensor]:
+        return prefix_names(self.backbone.state_dict(), "model")
+
+    def _build_backbone(self) -> Backbone:
+        model = self.config.model
+        backbone = create_backbone(model.backbone, image_size=model.image_size, seed=self.settings.seed)
+        backbone = backbone.to(self.device)
+        if self.settings.compile and self.device.type == "cuda":
+            backbone.body.encode = torch.compile(backbone.body.encode)  # type: ignore[method-assign]
+        return backbone
+
+    def _build_optimiser(self) -> torch.optim.Optimizer:
+        outer, parameters = self.config.outer, list(self.backbone.parameters())
+        if outer.optimiser == "sgd":
+            return torch.optim.SGD(
+                parameters, outer.lr_outer, momentum=outer.outer_momentum, weight_decay=outer.weight_decay
+            )
+        return torch.optim.AdamW(parameters, outer.lr_outer, weight_decay=outer.weight_decay)
+
+    def _build_sources(self, material: Material) -> tuple[TaskSource, TaskSource]:
+        settings, spec = self.settings, self.config.episodes
+        images = material.pack.load(self.device)
+        base = material.table(material.parts.train).to(self.device)
+        held_out = material.table(material.parts.validation).to(self.device)
+        augment = self.config.baseline if settings.augment == "baseline" else None
+        size = self.backbone.image_size
+        training = TaskSource(images, base, spec, settings.seed, "train", size, augment)
+        validation = TaskSource(
+            images, held_out, fit_queries(held_out, spec), settings.seed, "validation", size, None
+        )
+        return training, validation

@@ -1,0 +1,70 @@
+"""The contract of a method: what training and evaluation may ask of it.
+
+A method owns no parameters and no state. The backbone φ is passed in, what must outlive an iteration (the heads
+that a warm start goes on from) is returned as a value, and images arrive augmented. So one loop trains every
+method, and one loop tests it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from abomed.models import Backbone
+
+
+@dataclass(frozen=True, eq=False)
+class TaskImages:
+    """A batch of tasks as a method sees it: images in [0, 1] and labels relative to the task."""
+
+    support: Float[Tensor, "tasks support 3 side side"]
+    support_labels: Int64[Tensor, "tasks support"]
+    query: Float[Tensor, "tasks query 3 side side"]
+    query_labels: Int64[Tensor, "tasks query"]
+    ways: int
+
+    def __len__(self) -> int:
+        return len(self.support)
+
+    def __getitem__(self, tasks: slice) -> "TaskImages":
+        return TaskImages(
+            self.support[tasks],
+            self.support_labels[tasks],
+            self.query[tasks],
+            self.query_labels[tasks],
+            self.ways,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MetaStep:
+    """What one meta-gradient was made of; the gradient itself lies in the backbone's `.grad`."""
+
+    figures: Mapping[str, Float[Tensor, " tasks"]]  # per task, for the log: losses, accuracies, residuals
+    finite: Bool[Tensor, " tasks"]
+    memory: Mapping[str, Tensor] = field(default_factory=dict)  # what the next iteration starts from
+    doubt: str = ""  # where a task is not finite: which, with its smoothness and step
+
+
+class Method(ABC):
+    """One way of meta-learning."""
+
+    name: str
+
+    @abstractmethod
+    def meta_gradient(
+        self, backbone: Backbone, tasks: TaskImages, memory: Mapping[str, Tensor], *, chunk: int | None
+    ) -> MetaStep:
+        """Add the meta-gradient, averaged over `tasks`, to the `.grad` of the backbone's parameters.
+
+        `memory` is what the previous step returned (empty at first). The result does not depend on `chunk`, the
+        number of tasks whose activations are held at once.
+        """
+
+    @abstractmethod
+    def adapt(
+        self, backbone: Backbone, tasks: TaskImages, *, chunk: int | None
+    ) -> Float[Tensor, "tasks query ways"]:
+        """Logits of the queries after adaptation to each task's support set. Query labels are not looked at."""
