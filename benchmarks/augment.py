@@ -4,8 +4,8 @@
 pixels, jittered and flipped, and come out as float32 in [0, 1]. The Pillow loop carries out the same
 parameters with `Image.crop`, `Image.resize` and the enhancers, and converts each image to a tensor; it works on
 a part of the batch, because it takes longer. The two take turns, so that a busy machine slows both, and the
-medians are compared. With `--device cuda` the batch lies on the GPU, and the time is that of the whole batch;
-the Pillow loop stays on the CPU.
+medians are compared. With `--device cuda` the batch lies on the GPU, where it is also augmented by a
+compiled program and by one recorded in a CUDA graph; the Pillow loop stays on the CPU.
 
     python benchmarks/augment.py [--side 128] [--repeats 7] [--threads 1] [--device cpu] [--out FILE.json]
 """
@@ -88,6 +88,14 @@ def measure(side: int, repeats: int, device: str) -> dict[str, dict[str, float]]
         "Pillow loop, evaluation": (lambda: pillow_evaluation(pictures), BY_PILLOW),
         "prepare": (lambda: evaluation.prepare(pixels, SIZE), IMAGES),
     }
+    if device.startswith("cuda"):
+        compiled = torch.compile(baseline.apply)
+        runs["apply, compiled"] = lambda: compiled(pixels, parameters, SIZE), IMAGES
+        seconds(runs["apply, compiled"][0], device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            compiled(pixels, draw(), SIZE)
+        runs["draw and apply, compiled, in a graph"] = graph.replay, IMAGES
     for run, _ in runs.values():
         seconds(run, device)
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -118,10 +126,10 @@ def main() -> None:
         "augmentation": rows["Pillow loop"]["batch_ms"] / rows["draw and apply"]["batch_ms"],
         "evaluation": rows["Pillow loop, evaluation"]["batch_ms"] / rows["prepare"]["batch_ms"],
     }
-    print(f"{f'{IMAGES:,} images':26}{'median':>12}{'fastest':>12}{'images/s':>12}")
+    print(f"{f'{IMAGES:,} images':38}{'median':>12}{'fastest':>12}{'images/s':>12}")
     for name, row in rows.items():
         print(
-            f"{name:26}{row['batch_ms']:9.2f} ms{row['fastest_batch_ms']:9.2f} ms"
+            f"{name:38}{row['batch_ms']:9.2f} ms{row['fastest_batch_ms']:9.2f} ms"
             f"{row['images_per_second']:12,.0f}"
         )
     for name, ratio in ratios.items():

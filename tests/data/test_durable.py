@@ -24,9 +24,14 @@ def test_the_name_is_taken_only_at_the_end(tmp_path: Path) -> None:
 def test_what_is_no_fault_of_the_disk_passes_through(error: BaseException, tmp_path: Path) -> None:
     target = tmp_path / "x"
     target.write_bytes(b"old")
-    with pytest.raises(type(error)), replace_file(target) as file:
-        file.write(b"half")
-        raise error
+
+    def write_half() -> None:
+        with replace_file(target) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        write_half()
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
 

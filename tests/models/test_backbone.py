@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from abomed.config.models import Normalisation
 from abomed.errors import ConfigError
@@ -134,6 +134,27 @@ def test_the_map_pools_to_the_features() -> None:
         assert found.shape == (2, *shape)
         assert torch.equal(backbone.pool(found), backbone(images, plan))
     assert small("vit-tiny").spatial(draw_images(1, 2), RowPlan(1, 1, 1, "running")) is None
+
+
+def test_cnn4_is_the_four_blocks_of_the_literature() -> None:
+    """Convolution, batch normalisation, ReLU, max-pooling in this order, with PyTorch's own layers."""
+    backbone, images = create_backbone("cnn4", image_size=36, seed=2), draw_images(1, 6, side=36)
+    layers: list[nn.Module] = []
+    for index in range(4):
+        conv, norm = nn.Conv2d(64 if index else 3, 64, 3, padding=1), nn.BatchNorm2d(64)
+        conv.load_state_dict(backbone.body.blocks[index].conv.state_dict())
+        layers += [conv, norm, nn.ReLU(), nn.MaxPool2d(2)]
+    reference = nn.Sequential(*layers, nn.Flatten()).to(memory_format=torch.channels_last)
+    mean, std = torch.tensor(IMAGENET_MEAN).view(3, 1, 1), torch.tensor(IMAGENET_STD).view(3, 1, 1)
+    expected = reference(((images - mean) / std).contiguous(memory_format=torch.channels_last))
+    found = backbone(images, RowPlan(1, 6, 0, "episode"))
+    assert relative_error(found.detach(), expected.detach()) < 1e-6
+    expected.sin().sum().backward()
+    found.sin().sum().backward()
+    for index in range(4):
+        block = backbone.body.blocks[index]
+        assert relative_error(block.conv.weight.grad, layers[4 * index].weight.grad) < 1e-5
+        assert relative_error(block.norm.weight.grad, layers[4 * index + 1].weight.grad) < 1e-5
 
 
 @torch.no_grad()

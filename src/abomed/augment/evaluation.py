@@ -29,7 +29,7 @@ def _central_window(images: Images, size: int) -> Window:
     rows, side = len(images), images.shape[-1]
     resized = int(size * _MARGIN)
     step = side / resized
-    pairs = torch.ones((rows, 2), device=images.device)
+    pairs = torch.ones((rows, 2), dtype=torch.float64, device=images.device)
     return Window(
         origin=pairs * (round((resized - size) / 2) * step),
         step=pairs * step,

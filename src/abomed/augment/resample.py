@@ -11,13 +11,18 @@ Decisions a reader would question:
 - Pixels are not rounded to 8 bits, neither between the passes nor after them.
 - `embedding_bag` is what torch calls a weighted sum of chosen lines of a table. The lines are rows of pixels
   (of the transposed image, for the pass across), and only as many are read as a pixel of the result needs.
+  `torch.compile` cannot see into it, so a compiled program gathers tap by tap instead, which a compiler fuses
+  with what follows and which is slow otherwise. The two differ by rounding in float32.
+- Places are float64 until they are relative to a pixel. Devices divide differently in the last bit, and a
+  float32 at 128 is known to 1/130,000 only.
 """
 
+import functools
 import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Float32, Int64, UInt8
+from jaxtyping import Float, Float32, Float64, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional
 
@@ -34,8 +39,8 @@ class Window:
     pixels from `low` to `high - 1` are looked at. `widest` bounds the steps on the host.
     """
 
-    origin: Float32[Tensor, "rows axes"]
-    step: Float32[Tensor, "rows axes"]
+    origin: Float64[Tensor, "rows axes"]
+    step: Float64[Tensor, "rows axes"]
     low: Int64[Tensor, "rows axes"]
     high: Int64[Tensor, "rows axes"]
     widest: float
@@ -51,10 +56,10 @@ class Taps:
 
 def view_window(view: View, side: int, size: int) -> Window:
     """The window of `size` pixels that shows `view` of images of `side` pixels."""
-    step = view.extent / size
+    step = view.extent.double() / size
     end = view.start + view.extent
     return Window(
-        origin=torch.where(view.flipped, end, view.start).float(),
+        origin=torch.where(view.flipped, end, view.start).double(),
         step=torch.where(view.flipped, -step, step),
         low=view.start,
         high=end,
@@ -68,35 +73,29 @@ def resample(images: Images, window: Window, size: int) -> Float32[Tensor, "rows
     (down, across), (down_weight, across_weight) = taps.place.unbind(1), taps.weight.unbind(1)
     if not images.dtype.is_floating_point:
         down_weight = down_weight * (1 / 255)
-    seen_down = _blend_lines(images.float(), down, down_weight)
+    if torch.compiler.is_compiling():
+        seen_down = _blend_taps(images, down, down_weight, axis=2)
+        return _blend_taps(seen_down, across, across_weight, axis=3)
+    seen_down = _blend_lines(images, down, down_weight)
     return _blend_lines(seen_down.mT, across, across_weight).mT
 
 
 def _taps(window: Window, side: int, size: int) -> Taps:
     """The pixels within reach of each pixel of the result: at most 2·reach, for the interval is open."""
-    device = window.step.device
+    tap = torch.arange(math.ceil(2 * max(window.widest, 1.0)), device=window.step.device)
     reach = window.step.abs().clamp(min=1).unsqueeze(2)
-    centre = torch.arange(size, device=device).add(0.5).mul(window.step.unsqueeze(2))
+    centre = torch.arange(size, device=tap.device).add(0.5) * window.step.unsqueeze(2)
     centre = centre + window.origin.unsqueeze(2)
-    place = torch.arange(math.ceil(2 * max(window.widest, 1.0)), device=device)
-    place = place + (centre - reach + 0.5).floor().long().unsqueeze(3)
-    distance = (place + 0.5 - centre.unsqueeze(3)).abs() / reach.unsqueeze(3)
-    weight = (1 - distance).clamp_(min=0) * _between(place, window.low, window.high)
-    return Taps(place.clamp_(0, side - 1), weight / weight.sum(3, keepdim=True))
-
-
-def _between(
-    place: Int64[Tensor, "rows axes size taps"],
-    low: Int64[Tensor, "rows axes"],
-    high: Int64[Tensor, "rows axes"],
-) -> Bool[Tensor, "rows axes size taps"]:
-    return (place >= low[:, :, None, None]) & (place < high[:, :, None, None])
+    first = (centre - reach + 0.5).floor()
+    place = first.long().unsqueeze(3) + tap
+    distance = tap + 0.5 - (centre - first).float().unsqueeze(3)
+    weight = (1 - distance.abs() / reach.float().unsqueeze(3)).clamp_(min=0)
+    weight = weight * ((place >= window.low[:, :, None, None]) & (place < window.high[:, :, None, None]))
+    return Taps(place.clamp(0, side - 1), weight / weight.sum(3, keepdim=True))
 
 
 def _blend_lines(
-    images: Float32[Tensor, "rows channels side width"],
-    place: Int64[Tensor, "rows size taps"],
-    weight: Float32[Tensor, "rows size taps"],
+    images: Images, place: Int64[Tensor, "rows size taps"], weight: Float32[Tensor, "rows size taps"]
 ) -> Float32[Tensor, "rows channels size width"]:
     """Every line of the result, a weighted sum of `taps` lines of the same image and channel."""
     rows, channels, side, width = images.shape
@@ -104,8 +103,28 @@ def _blend_lines(
     first = torch.arange(rows * channels, device=images.device).view(rows, channels, 1, 1) * side
     lines = functional.embedding_bag(
         (first + place.unsqueeze(1)).view(-1, taps),
-        images.reshape(-1, width),
+        images.float().reshape(-1, width),
         per_sample_weights=weight.unsqueeze(1).expand(-1, channels, -1, -1).reshape(-1, taps),
         mode="sum",
     )
     return lines.view(rows, channels, size, width)
+
+
+def _blend_taps(
+    images: Images,
+    place: Int64[Tensor, "rows size taps"],
+    weight: Float32[Tensor, "rows size taps"],
+    axis: int,
+) -> Float32[Tensor, "rows channels height width"]:
+    """The sum over taps of what each adds along `axis`. A compiler makes one kernel of it."""
+    shape = list(images.shape)
+    shape[axis] = place.shape[1]
+    other = 5 - axis  # of the two axes of pixels
+    return functools.reduce(
+        torch.add,
+        (
+            images.gather(axis, index.unsqueeze(1).unsqueeze(other).expand(shape))
+            * share.unsqueeze(1).unsqueeze(other)
+            for index, share in zip(place.unbind(2), weight.unbind(2), strict=True)
+        ),
+    )

@@ -20,6 +20,9 @@ app = App(
     version=__version__,
     default_parameter=Parameter(negative=""),
 )
+app.command(
+    "abomed.cli.train:train", name="train", help="Meta-train a backbone on the base classes of a data set."
+)
 app.command("abomed.cli.data:app", name="data", help="Read, pack, audit and verify images.")
 app.command(
     "abomed.cli.quickstart:quickstart",

@@ -67,8 +67,8 @@ class TrainSettings(Settings):
     precision: Precision = "auto"
     """`bf16` runs the backbone in bfloat16 with heads and statistics in float32; `auto` does so on CUDA."""
 
-    compile: bool = False
-    """Compile the backbone (CUDA; the first iteration takes longer)."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile the backbone on CUDA: four times faster, after 10 to 20 seconds; `auto` from 200 iterations."""
 
     log_every: Annotated[int, Field(ge=1)] = 10
     """Iterations between two lines of metrics."""

@@ -8,7 +8,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +29,8 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise not_written(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # gone by its renaming, or less to say than what went wrong before
+            temporary.unlink()
 
 
 def not_written(path: Path, error: OSError) -> DataError:

@@ -11,6 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +76,8 @@ def write_pack(
     except OSError as error:
         raise not_written(out, error) from error
     finally:
-        raw.unlink(missing_ok=True)
+        with suppress(OSError):  # what went wrong before it is what a user must read
+            raw.unlink()
     return PackResult(out, len(selection.kept), selection.findings)
 
 

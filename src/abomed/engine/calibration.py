@@ -10,9 +10,11 @@ Decisions a reader would question:
   al. 2022). `debiased` is the root of an unbiased estimate of the mean squared gap. Within each bin it
   averages products of the gaps of two rows, over all pairs of rows from different tasks. Pairs within a task
   are left out: one head answers all its rows, so their gaps go together by luck alone.
-- The squared estimate can be negative; the root is then 0. Its standard error follows from the covariance of the
-  bins' gaps over tasks, and covers the case of perfect calibration, where a jackknife would double the
-  variance. `low` and `high` are roots of the ends of its normal interval, so they mean the tasks of these images.
+- The squared estimate can be negative; the root is then 0. `low` and `high` are roots of the ends of its interval:
+  all mean squared gaps from which the estimate is no further than z standard errors, where the error is the one
+  that gap would have (Wilson's construction). Near perfect calibration the error does not depend on the gap,
+  away from it it does; an interval with one error covers too often in one case, too rarely in the other. The
+  covariance of the bins' gaps is that over tasks, so the interval speaks of further tasks from these images.
 - All of it describes the average over tasks. A single task may be over- and another underconfident.
 """
 
@@ -40,7 +42,7 @@ class Reliability:
     @property
     def gap(self) -> float:
         """The plain expected calibration error: |confidence - accuracy|, averaged over rows."""
-        weight = self.count / self.count.sum()
+        weight = self.count.double() / self.count.sum()
         return float((weight * (self.confidence - self.accuracy).abs()).sum())
 
     def to_json(self) -> dict[str, object]:
@@ -53,13 +55,14 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Calibration of pooled rows; `squared`, `error` and what follows from them are None with too few tasks."""
+    """Calibration of pooled rows; debiased figures are None with too few tasks."""
 
     reliability: Reliability  # bins of equal mass
     ece_equal_mass: float
     ece_equal_width: float
     squared: float | None  # unbiased estimate of the mean squared gap, negative at times
-    error: float | None  # its standard error
+    squared_low: float | None
+    squared_high: float | None
     level: float = 0.95
 
     @property
@@ -68,16 +71,11 @@ class Calibration:
 
     @property
     def low(self) -> float | None:
-        return _root(self._end(-1))
+        return _root(self.squared_low)
 
     @property
     def high(self) -> float | None:
-        return _root(self._end(1))
-
-    def _end(self, side: int) -> float | None:
-        if self.squared is None or self.error is None:
-            return None
-        return self.squared - side * float(ndtri((1 - self.level) / 2)) * self.error
+        return _root(self.squared_high)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -86,7 +84,6 @@ class Calibration:
             "high": self.high,
             "level": self.level,
             "squared": self.squared,
-            "squared_error": self.error,
             "ece_equal_mass": self.ece_equal_mass,
             "ece_equal_width": self.ece_equal_width,
             "reliability": self.reliability.to_json(),
@@ -105,14 +102,15 @@ def measure_calibration(
     confidence = confidence.detach().double()
     widths = (confidence * bins).ceil().long().clamp(1, bins) - 1  # (0, 1/bins], …: 1 lies in the last
     masses = _equal_mass(confidence, bins)
-    estimate = _squared_gap(confidence - correct.double(), masses)
+    estimate = _squared_gap(confidence - correct.double(), masses, level)
     reliability = _reliability(confidence, correct, masses)
     return Calibration(
         reliability=reliability,
         ece_equal_mass=reliability.gap,
         ece_equal_width=_reliability(confidence, correct, widths).gap,
         squared=None if estimate is None else estimate.value,
-        error=None if estimate is None else estimate.error,
+        squared_low=None if estimate is None else estimate.low,
+        squared_high=None if estimate is None else estimate.high,
         level=level,
     )
 
@@ -120,7 +118,8 @@ def measure_calibration(
 @dataclass(frozen=True)
 class _Estimate:
     value: float
-    error: float
+    low: float
+    high: float
 
 
 def _root(square: float | None) -> float | None:
@@ -148,7 +147,9 @@ def _reliability(
     return Reliability(mean_confidence, accuracy, count[used])
 
 
-def _squared_gap(gap: Float64[Tensor, "tasks rows"], bin_of: Int64[Tensor, "tasks rows"]) -> _Estimate | None:
+def _squared_gap(
+    gap: Float64[Tensor, "tasks rows"], bin_of: Int64[Tensor, "tasks rows"], level: float
+) -> _Estimate | None:
     """The mean over rows of their bin's squared mean gap, by pairs of rows from different tasks."""
     tasks = len(gap)
     bins = int(bin_of.max()) + 1
@@ -163,12 +164,28 @@ def _squared_gap(gap: Float64[Tensor, "tasks rows"], bin_of: Int64[Tensor, "task
     rows = counts.sum(0)
     weight = rows / rows.sum()
     square = (sums.sum(0).square() - sums.square().sum(0)) / pairs
-    # The covariance of the bins' mean gaps over tasks; then the variance of a sum of squares of normal
-    # means, of which the first part remains when every gap is zero.
     mean = sums.sum(0) / rows
     off = (sums - counts * mean) / rows
-    covariance = off.T @ off * (tasks / (tasks - 1))
-    spread = weight[:, None] * covariance
-    moved = weight * mean.sign() * square.clamp(min=0).sqrt()
-    variance = 2 * (spread * spread.T).sum() + 4 * moved @ covariance @ moved
-    return _Estimate(float((weight * square).sum()), math.sqrt(float(variance)))
+    spread = weight.sqrt() * off
+    return _interval(float((weight * square).sum()), spread, weight.sqrt() * mean, level)
+
+
+def _interval(
+    value: float, spread: Float64[Tensor, "tasks bins"], gap: Float64[Tensor, " bins"], level: float
+) -> _Estimate:
+    """The interval of a sum of squared means, of which `value` is the unbiased estimate.
+
+    The estimate's variance is 2·tr(C²) + 4·g′Cg, with C the covariance and g the truth of the means.
+    """
+    freedom = len(spread) - 1
+    covariance = spread.T @ spread * (len(spread) / freedom)
+    # tr(C²) of an estimated C is too large by about tr(C)²/n; this is the unbiased form of a normal sample.
+    trace, squares = float(covariance.trace()), float(covariance.square().sum())
+    unbiased = (squares - trace**2 / freedom) * freedom**2 / max((freedom + 2) * (freedom - 1), 1)
+    still = 2 * max(unbiased, trace**2 / len(covariance))  # never below what equal eigenvalues give
+    length = float(gap.square().sum())
+    along = float(gap @ covariance @ gap) / length if length > 0 else 0.0
+    z = float(ndtri((1 + level) / 2))
+    middle = value + 2 * z**2 * along
+    reach = z * math.sqrt(max(still + 4 * along * value + 4 * z**2 * along**2, 0.0))
+    return _Estimate(value, middle - reach, middle + reach)

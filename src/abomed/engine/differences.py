@@ -57,7 +57,7 @@ class Difference:
     @property
     def error(self) -> float:
         """The standard error of the mean difference."""
-        return float(self.values.std(ddof=1)) / len(self.values) ** 0.5
+        return float(self.values.std(ddof=1)) / math.sqrt(len(self.values))
 
     @property
     def t(self) -> float:
@@ -120,7 +120,7 @@ def paired_difference(
         )
     values = first - second
     mean, freedom = float(values.mean()), len(values) - 1
-    error = float(values.std(ddof=1)) / len(values) ** 0.5
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
     half = student_quantile(freedom, level) * error
     interval = Interval(mean, mean - half, mean + half, "student", over, len(values), level)
     return Difference(

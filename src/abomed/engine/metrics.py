@@ -12,6 +12,7 @@ Decisions a reader would question:
   tasks. It is not pooled over tasks: every task has a head of its own, and probabilities of different heads
   have no common scale to rank on. A task that lacks queries of a way has none (NaN) and is left out.
 - Brier sums over the ways before it averages over rows: it lies between 0 and 2, for two ways as well.
+  Rows are ranked by log-odds, for in double precision every probability above a margin of 37 is 1, and tied.
 - Log loss is computed from logits and never clipped; probabilities of 0 count as the smallest positive number.
 - The recall of the worst group leaves out groups with fewer than 10 tested rows, where luck decides.
 """
@@ -137,7 +138,7 @@ def score_tasks(
     return Scores(
         ways=outputs.shape[-1],
         correct=correct,
-        auroc=task_auroc(logs, targets),
+        auroc=task_auroc(log_odds(logs), targets),
         log_loss=-told.mean(1),
         brier=(probabilities - one_hot).square().sum(-1).mean(1),
         labels=labels,
@@ -145,6 +146,17 @@ def score_tasks(
         calibration=measure_calibration(confidence, correct),
         groups=None if groups is None else score_groups(correct, groups.cpu()),
     )
+
+
+def log_odds(logits: Float64[Tensor, "tasks rows ways"]) -> Float64[Tensor, "tasks rows ways"]:
+    """log p/(1 - p) of each way, to nine decimals, also where p itself would round to 1.
+
+    Sums depend on their order in the last bits. Nine decimals make rows equal that differ by nothing else.
+    """
+    shifted = logits - logits.max(-1, keepdim=True).values
+    own = torch.eye(logits.shape[-1], dtype=torch.bool)
+    others = shifted.unsqueeze(-2).masked_fill(own, -torch.inf).logsumexp(-1)
+    return (shifted - others).round(decimals=9)
 
 
 def task_auroc(
@@ -202,6 +214,7 @@ def _check_shapes(outputs: Tensor, targets: Tensor, classes: Tensor, groups: Ten
     fits = (
         outputs.ndim == 3
         and outputs.numel() > 0
+        and shape[2] > 1
         and tuple(targets.shape) == shape[:2]
         and tuple(classes.shape) == (shape[0], shape[2])
         and (groups is None or tuple(groups.shape) == shape[:2])

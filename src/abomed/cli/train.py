@@ -1,0 +1,150 @@
+"""`abomed train`: one configuration from preset, file, environment and flags; a run folder out."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+from pydantic import BaseModel
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from abomed.cli import console
+from abomed.config.augment import BaselineSettings
+from abomed.config.bilevel import InnerSettings
+from abomed.config.data import DecodeSettings, ReadSettings
+from abomed.config.episodes import EpisodeSpec
+from abomed.config.models import ModelSettings
+from abomed.config.run import RunConfig, load_run_config
+from abomed.config.train import OuterSettings, TrainSettings
+
+if TYPE_CHECKING:
+    from abomed.engine.train import Event, Watch
+
+Flat = Parameter(name="*")
+_DEFAULTS = RunConfig()
+_READ, _DECODE = ReadSettings(), DecodeSettings()
+
+
+def train(
+    *,
+    data: str,
+    out: Path,
+    split: str | None = None,
+    preset: Literal["default", "paper", "tiny"] = "default",
+    config: Path | None = None,
+    resume: bool = False,
+    episodes: Annotated[EpisodeSpec, Flat] = _DEFAULTS.episodes,
+    train: Annotated[TrainSettings, Flat] = _DEFAULTS.train,
+    model: Annotated[ModelSettings, Flat] = _DEFAULTS.model,
+    inner: InnerSettings = _DEFAULTS.inner,
+    outer: OuterSettings = _DEFAULTS.outer,
+    baseline: BaselineSettings = _DEFAULTS.baseline,
+    read: Annotated[ReadSettings, Flat] = _READ,
+) -> None:
+    """Meta-train a backbone on the base classes of a data set.
+
+    Parameters
+    ----------
+    data
+        A pack, or anything `abomed data pack` reads.
+    out
+        The run folder: a new one, or with --resume an earlier one.
+    split
+        `tra-maml` (known data sets) or FILE.toml; without it `tra-maml` where it fits, else classes drawn by seed.
+    preset
+        The values to start from. The defaults shown below are those of `default`.
+    config
+        A TOML file whose values replace the preset's; flags replace both.
+    resume
+        Continue the run in `out` after a kill; its settings must be the same.
+    """
+    from abomed.cli.opening import open_source
+    from abomed.engine.material import choose_split, divide
+    from abomed.engine.train import train as run_training
+
+    sections = {
+        "episodes": episodes,
+        "train": train,
+        "model": model,
+        "inner": inner,
+        "outer": outer,
+        "baseline": baseline,
+    }
+    resolved = load_run_config(preset, config, _given(sections), os.environ)
+    with open_source(data, read, _DECODE) as pack:
+        chosen = choose_split(pack, split, resolved.train.seed)
+        material = divide(pack, chosen, resolved.train.seed)
+        parts = material.parts
+        console.say(
+            f"split {chosen.name}: base {', '.join(chosen.base)}; novel {', '.join(chosen.novel)} "
+            f"(images: {len(parts.train):,} train, {len(parts.validation):,} validation, {len(parts.novel):,} novel)"
+        )
+        with _watching(resolved.train.iterations) as watch:
+            try:
+                result = run_training(
+                    resolved, material, out, resume=resume, on_event=watch, about={"preset": preset}
+                )
+            except KeyboardInterrupt:
+                console.say(f"stopped; continue with the same command and --resume ({out})")
+                raise
+    console.say(
+        f"weights of iteration {result.chosen_iteration} ({resolved.train.selection}) in {result.weights}\n"
+        f"next: abomed evaluate {out} --data {data}"
+    )
+
+
+def _given(sections: Mapping[str, BaseModel]) -> dict[str, dict[str, object]]:
+    """Only what was typed: the other values belong to the preset and the file."""
+    return {name: settings.model_dump(exclude_unset=True) for name, settings in sections.items()}
+
+
+@contextmanager
+def _watching(iterations: int) -> "Iterator[Watch]":
+    """A bar with the latest figures on a terminal, one line per event elsewhere."""
+    terminal = Console(stderr=True)
+    if not terminal.is_terminal:
+        yield lambda event: console.say(describe(event))
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns, console=terminal) as bar:
+        task = bar.add_task("training", total=iterations, figures="")
+
+        def watch(event: "Event") -> None:
+            if event.kind == "train":
+                bar.update(task, completed=event.iteration, figures=_figures(event))
+            else:
+                bar.console.print(describe(event), markup=False, highlight=False)
+
+        yield watch
+
+
+def describe(event: "Event") -> str:
+    """One event as a line of text."""
+    if event.kind == "train":
+        return f"{event.iteration:>6} {_figures(event)}  {event.seconds:.0f} s"
+    if event.kind == "validation":
+        figures = event.figures
+        return (
+            f"{event.iteration:>6} validation {100 * figures['accuracy']:.1f} ± {100 * figures['half_width']:.1f} % "
+            f"(best {100 * figures['best']:.1f} %)"
+        )
+    return f"{event.iteration:>6} {event.kind}"
+
+
+def _figures(event: "Event") -> str:
+    figures = event.figures
+    if "loss_y" not in figures:
+        return "  ".join(f"{name} {value:.3g}" for name, value in figures.items())
+    return (
+        f"query loss {figures['loss_z']:.3f}  accuracy y {100 * figures['accuracy_y']:.1f} % "
+        f"z {100 * figures['accuracy_z']:.1f} %  residual y {figures['residual_y']:.1e} z {figures['residual_z']:.1e}"
+    )
