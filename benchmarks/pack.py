@@ -7,8 +7,8 @@ bicubic) under weak pixel noise (standard deviation 4), 200 distinct pictures st
 no two files are equal; files lie in 7 class folders. The loop opens each file, converts to RGB, resizes to
 128x128 (bilinear, antialiased) and copies into one array, on one core. Packing is the whole of
 `read_manifest` and `write_pack`: reading, hashing, decoding, worker start, writing, syncing. Both run on warm
-files, in turn, in the same run. `resize only` is the loop with JPEG decoding at full scale replaced by the
-reduced decoding that packing uses, to tell apart what comes from more cores and what does not.
+files, in turn, in the same run. `reduced loop` is the loop with the reduced JPEG decoding that packing uses, to
+tell apart what comes from more cores and what does not.
 """
 
 import argparse

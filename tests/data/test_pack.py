@@ -38,14 +38,6 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def group_of(opened: Pack, path: str) -> str | None:
-    group = int(opened.groups[opened.header.paths.index(path)])
-    return opened.group_names[group] if group >= 0 else None
-
-
-# --- what is in it
-
-
 def test_every_fact_of_every_image(small_set: Path, tmp_path: Path) -> None:
     opened = pack(small_set, tmp_path / "x.safetensors")
     manifest = read_manifest(str(small_set))

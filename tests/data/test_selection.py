@@ -1,7 +1,6 @@
 """What goes into a pack: refused files, equal pictures, classes that must not vanish."""
 
 import hashlib
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,12 @@ from abomed.data.packed import Pack, open_pack
 from abomed.errors import DataError
 from tests.data.bad_inputs import encode, picture
 
-Usage = namedtuple("Usage", "total used free")
 SMALL = PackSettings(size=16, workers=1)
 
 
 def pack(source: Path | Manifest, out: Path, settings: PackSettings = SMALL) -> Pack:
     write_pack(source if isinstance(source, Manifest) else read_manifest(str(source)), out, pack=settings)
     return open_pack(out)
-
-
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def group_of(opened: Pack, path: str) -> str | None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -193,7 +192,7 @@ def test_the_holder_learns_that_its_lock_is_gone(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=r"no longer holds the run[\s\S]*no lock file"):
             held.confirm()
         other = _write(tmp_path, host="ward-7", token="another")
-        with pytest.raises(CheckpointError, match="held by process .* on ward-7"):
+        with pytest.raises(CheckpointError, match=r"held by process \d+ on ward-7"):
             held.confirm()
     assert json.loads((tmp_path / LOCK_FILE).read_bytes()) == asdict(other)  # not ours to remove
 
@@ -244,4 +243,3 @@ def test_another_users_process_counts_as_alive(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(os, "kill", forbidden)
     assert lock._runs(os.getpid(), lock._started(os.getpid()))
-    assert signal.SIGKILL not in (0,)

@@ -213,21 +213,19 @@ def _without_clock(path: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key != CLOCK} for row in read_journal(path)]
 
 
-@pytest.mark.parametrize("lost", [0, 1, 7, 30, 60])
+@pytest.mark.parametrize("lost", [0, 1, 7, 30, 60, 100])
 def test_a_killed_and_resumed_journal_equals_one_never_killed(tmp_path: Path, lost: int) -> None:
     straight, resumed = tmp_path / "straight.jsonl", tmp_path / "resumed.jsonl"
     _train(straight, 1, 13)
     _train(resumed, 1, 10)
-    resumed.write_bytes(resumed.read_bytes()[:-lost] if lost else resumed.read_bytes())
+    left = resumed.read_bytes()[: resumed.stat().st_size - lost]
+    resumed.write_bytes(left)
     done = cut_journal(resumed, 6)  # the newest checkpoint; 7 to 9 are computed again
     assert done.kept == 8
-    assert done.unreadable == (lost in (1, 7, 30))
+    assert done.unreadable == (not left.endswith(b"\n"))
     _train(resumed, 7, 13)
     assert _without_clock(resumed) == _without_clock(straight)
-    assert read_journal(resumed) != read_journal(straight)
-    assert _without_clock(straight)[3] == {
-        "iteration": 3, "kind": "val", "accuracy": {"y": 0.5, "z": None},
-    } if False else True  # fmt: skip
+    assert read_journal(resumed) != read_journal(straight)  # the clock differs
 
 
 def test_cutting_a_whole_journal_does_not_touch_it(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ Decisions a reader would question:
 
 - The filter is Pillow's bilinear one, a triangle as wide as one pixel of the coarser grid: enlarging is
   bilinear interpolation, and reducing averages over all pixels that fall into one. `grid_sample` has no such
-  filter: it skips pixels as soon as an image is reduced, which is more than half of all crops of 128 to 84.
-  The two passes are faster than it, too (benchmarks/augment.py), because each takes a few pixels of one axis.
+  filter: it skips pixels as soon as an image is reduced, as half of all crops of 128 to 84 are. On three real
+  sets it differs by 0.5 to 1.8 grey levels (root mean square) there, and makes edges 6 to 14 % too hard where
+  nearly the whole image is seen. Pixels are chosen on each axis alone, so it is no cheaper on a CPU either.
 - Nothing outside the window is looked at, as if the image had been cropped first.
 - A flip is a window that is read backwards. Cropping, resizing and flipping read each image once.
 - Pixels are not rounded to 8 bits, neither between the passes nor after them.

@@ -4,6 +4,7 @@ Task i of a list and the look of its images depend on the seed, the stream's nam
 another number of tasks per step, sees the same images.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -29,6 +30,7 @@ class TaskSource:
     stream: str
     size: int  # of the backbone's input
     augment: BaselineSettings | None  # None: the fixed view of validation and test
+    apply: Callable[..., Tensor] = baseline.apply  # or its compiled form
 
     def draw(self, first: int, count: int) -> Episodes:
         return draw_episodes(
@@ -65,6 +67,6 @@ class TaskSource:
                 index=index.flatten(),
                 side=rows.shape[-1],
             )
-            shown = baseline.apply(rows, parameters, self.size)
+            shown = self.apply(rows, parameters, self.size)
         by_task: Tensor = shown.unflatten(0, images.shape[:2])
         return by_task

@@ -10,7 +10,6 @@ Decisions:
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from abomed.config.run import RunConfig
 from abomed.engine.checkpoint import prefix_names, select_prefix
+from abomed.engine.compiled import Encoders, compiled_augmentation, compiles
 from abomed.engine.environment import describe_environment
 from abomed.engine.evaluate import answer_tasks, autocast, backbone_chunk
 from abomed.engine.journal import Journal, cut_journal
@@ -36,7 +36,6 @@ from abomed.methods.registry import create_method
 from abomed.models import Backbone, create_backbone
 
 BEST, CHOSEN = "best", "weights"
-WORTH_COMPILING = 200  # iterations; compiling takes 10 to 20 seconds and saves up to 80 ms an iteration
 
 
 @dataclass(frozen=True)
@@ -112,26 +111,6 @@ def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
     }
 
 
-class Encoders:
-    """The backbone's convolutions, compiled for the one shape that training repeats thousands of times.
-
-    Validation has other shapes; compiling for each would cost more than it saves, and a graph for all shapes at
-    once would be slower for training.
-    """
-
-    def __init__(self, backbone: Backbone, *, compiled: bool) -> None:
-        self.body, self.plain = backbone.body, backbone.body.encode
-        self.compiled = torch.compile(self.plain, dynamic=False) if compiled else self.plain
-
-    @contextmanager
-    def training(self) -> Iterator[None]:
-        self.body.encode = self.compiled  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            self.body.encode = self.plain  # type: ignore[method-assign]
-
-
 class Loop:
     """One training in one process."""
 
@@ -142,7 +121,7 @@ class Loop:
         self.settings = config.train
         self.method: Method = create_method(config)
         self.backbone = self._build_backbone()
-        self.encoders = Encoders(self.backbone, compiled=self._compiles())
+        self.encoders = Encoders(self.backbone, compiled=compiles(self.settings, device))
         self.optimiser = self._build_optimiser()
         self.source, self.validation = self._build_sources(material)
         self.chunk = backbone_chunk(config.train.chunk, device)
@@ -208,7 +187,7 @@ class Loop:
         sound = torch.stack([gradient.isfinite().all() for gradient in gradients]).all() & step.finite.all()
         if bool(sound):
             return
-        where = step.doubt or "the heads are finite; the backbone's own gradient is not"
+        where = step.explain() or "the heads are finite; the backbone's own gradient is not"
         raise NumericalError(
             f"numbers are no longer finite at iteration {self.progress.iteration}",
             where=str(self.run.path),
@@ -281,10 +260,6 @@ class Loop:
         backbone = create_backbone(model.backbone, image_size=model.image_size, seed=self.settings.seed)
         return backbone.to(self.device)
 
-    def _compiles(self) -> bool:
-        wanted = {"on": True, "off": False, "auto": self.settings.iterations >= WORTH_COMPILING}
-        return self.device.type == "cuda" and wanted[self.settings.compile]
-
     def _build_optimiser(self) -> torch.optim.Optimizer:
         outer, parameters = self.config.outer, list(self.backbone.parameters())
         if outer.optimiser == "sgd":
@@ -300,7 +275,8 @@ class Loop:
         held_out = material.table(material.parts.validation).to(self.device)
         augment = self.config.baseline if settings.augment == "baseline" else None
         size = self.backbone.image_size
-        training = TaskSource(images, base, spec, settings.seed, "train", size, augment)
+        apply = compiled_augmentation(settings, self.device)
+        training = TaskSource(images, base, spec, settings.seed, "train", size, augment, apply)
         validation = TaskSource(
             images, held_out, fit_queries(held_out, spec), settings.seed, "validation", size, None
         )

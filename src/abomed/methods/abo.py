@@ -10,8 +10,9 @@ through those same features. Decisions:
 - Nothing here looks at query labels during adaptation (l. 21-27).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -48,8 +49,8 @@ class ABOMed(Method):
         ]
         joined = {name: torch.cat([part.figures[name] for part in parts]) for name in parts[0].figures}
         heads = {name: torch.cat([part.memory[name] for part in parts]) for name in parts[0].memory}
-        doubt = next((part.doubt for part in parts if part.doubt), "")
-        return MetaStep(joined, torch.cat([part.finite for part in parts]), heads, doubt)
+        finite = torch.cat([part.finite for part in parts])
+        return MetaStep(joined, finite, heads, lambda: _explain_first(parts))
 
     def _part(self, backbone: Backbone, tasks: TaskImages, start: InitialHeads, share: float) -> MetaStep:
         support, query = self._examples(backbone, tasks, learning=True)
@@ -60,8 +61,8 @@ class ABOMed(Method):
             [support.features, query.features], [gradient.support * share, gradient.query * share]
         )
         finite = y.finite & z.finite & gradient.query.isfinite().all(2).all(1)
-        doubt = "" if bool(finite.all()) else self._explain(support, query, finite)
-        return MetaStep(_figures(support, query, y, z), finite, _memory(y, z), doubt)
+        explain = partial(self._explain, _constant(support), _constant(query), finite)
+        return MetaStep(_figures(support, query, y, z), finite, _memory(y, z), explain)
 
     def adapt(
         self, backbone: Backbone, tasks: TaskImages, *, chunk: int | None
@@ -116,6 +117,16 @@ def _constant(examples: Examples) -> Examples:
 def _share(part: slice, tasks: TaskImages) -> float:
     share: float = (part.stop - part.start) / len(tasks)
     return share
+
+
+def _explain_first(parts: Sequence[MetaStep]) -> str:
+    """The first doubtful task of all chunks. Asked for only after a failure: looking would wait for the device."""
+    done = 0
+    for part in parts:
+        if not bool(part.finite.all()):
+            return f"task {done + int((~part.finite).nonzero()[0, 0])} of the batch: {part.explain()}"
+        done += len(part.finite)
+    return ""
 
 
 def _slice_heads(heads: InitialHeads, part: slice) -> InitialHeads:

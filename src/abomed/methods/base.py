@@ -6,7 +6,7 @@ method, and one loop tests it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float, Int64
@@ -45,7 +45,7 @@ class MetaStep:
     figures: Mapping[str, Float[Tensor, " tasks"]]  # per task, for the log: losses, accuracies, residuals
     finite: Bool[Tensor, " tasks"]
     memory: Mapping[str, Tensor] = field(default_factory=dict)  # what the next iteration starts from
-    doubt: str = ""  # where a task is not finite: which, with its smoothness and step
+    explain: Callable[[], str] = str  # for tasks that are not finite: which, with their smoothness and steps
 
 
 class Method(ABC):
