@@ -1,10 +1,11 @@
 """Intervals over images and groups, in simulations of tasks that reuse a small pool of images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from abomed.config.episodes import EpisodeSpec
@@ -95,3 +96,87 @@ def test_poor_labelled_images_need_an_interval_over_the_pool() -> None:
     assert 0.92 <= covers["pool"] <= 0.98
     assert covers["queries"] < 0.85  # the control: blind to the labelled side
     assert covers["tasks"] < 0.85
+
+
+WORLD = World(images=12, patients=4, image_spread=0.2, support_spread=0.01)
+SPEC = EpisodeSpec(ways=WAYS, shots=2, queries=4)
+
+
+def _one(tasks: int = 25) -> tuple[Tensor, Episodes]:
+    episodes = _episodes(WORLD, SPEC, tasks, seed=5)
+    return _answers(np.random.default_rng(5), WORLD, episodes), episodes
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_pools_interval_is_that_of_loops(grouped: bool) -> None:
+    right, episodes = _one()
+    of_image = _groups(WORLD) if grouped else torch.arange(WAYS * WORLD.images)
+    units = units_of(episodes, _groups(WORLD) if grouped else None)
+    home = {int(unit): place // WORLD.images for place, unit in enumerate(of_image)}
+    variance = oracle.pool_variance(
+        right.double().numpy(), units.query.numpy(), units.query_classes.numpy(), units.support.numpy(), home
+    )
+    interval = over_pool(right, units)
+    reach = stats.t.ppf(0.975, len(home) - WAYS)
+    assert interval.half_width == pytest.approx(reach * variance**0.5, rel=1e-10)
+    assert interval.mean == pytest.approx(float(right.double().mean()))
+    assert (interval.over, interval.count) == ("groups" if grouped else "images", len(home))
+
+
+def test_the_bootstrap_has_the_variance_of_tested_units() -> None:
+    """Every image tested equally often, once a task: the variance is that of stratified sampling, in closed form."""
+    images, tasks = 30, 40
+    ease = np.random.default_rng(0).random((2, images))
+    query = torch.arange(2 * images).expand(tasks, -1)
+    labels = query // images
+    units = Units("images", query, labels, query[:, :1], labels[:, :1])
+    interval = over_queries(torch.tensor(ease.ravel()).expand(tasks, -1), units, resamples=20_000)
+    error = np.sqrt((ease.var(axis=1, ddof=1) / images).sum()) / 2
+    assert interval.mean == pytest.approx(ease.mean())
+    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 58) * error, rel=0.03)
+
+
+def test_units_are_images_or_groups_row_by_row() -> None:
+    _, episodes = _one(3)
+    groups = _groups(WORLD)
+    groups[episodes.query[0, 1, 2]] = -1
+    units = units_of(episodes, groups)
+    assert units.query[1].tolist() == [
+        int(groups[image]) if groups[image] >= 0 else -1 - image
+        for image in episodes.query[1].flatten().tolist()
+    ]
+    assert units.query[0, SPEC.queries + 2] == -1 - episodes.query[0, 1, 2]
+    assert units.query_classes[0].tolist() == episodes.classes[0].repeat_interleave(SPEC.queries).tolist()
+    assert units.support_classes[0].tolist() == episodes.classes[0].repeat_interleave(SPEC.shots).tolist()
+    assert torch.equal(units_of(episodes).support, episodes.support.flatten(1))
+
+
+def test_intervals_depend_on_the_seed_alone() -> None:
+    right, episodes = _one()
+    units = units_of(episodes)
+    assert over_queries(right, units, seed=3) == over_queries(right, units, seed=3)
+    assert over_queries(right, units, seed=3) != over_queries(right, units, seed=4)
+    renamed = replace(units, query=1000 - 7 * units.query, support=1000 - 7 * units.support)
+    assert over_pool(right, renamed).half_width == pytest.approx(over_pool(right, units).half_width)
+
+
+def test_what_has_no_interval_is_refused() -> None:
+    right, episodes = _one()
+    units = units_of(episodes)
+    with pytest.raises(DataError, match="figures do not belong"):
+        over_queries(right[:, 1:], units)
+    broken = right.double()
+    broken[4, 0] = torch.nan
+    with pytest.raises(NumericalError, match="entry 4"):
+        over_pool(broken, units)
+    with pytest.raises(DataError, match="one task"):
+        over_pool(right[:1], units_of(episodes[:1]))
+    alone = units_of(episodes, torch.arange(WAYS).repeat_interleave(WORLD.images))
+    with pytest.raises(DataError, match="two or more in every class"):
+        over_queries(right, alone)
+    same = replace(units, support=units.support[:1].expand_as(units.support))
+    with pytest.raises(DataError, match="hold the same labelled ones"):
+        over_pool(right, same)
+    foreign = replace(units, support_classes=units.support_classes + 9)
+    with pytest.raises(DataError, match="labelled but never tested"):
+        over_pool(right, foreign)

@@ -82,31 +82,35 @@ def equal_width_gap(confidence: np.ndarray, correct: np.ndarray, bins: int) -> f
 
 
 def pool_variance(
-    values: np.ndarray, query: np.ndarray, query_class: np.ndarray, support: np.ndarray
+    values: np.ndarray, query: np.ndarray, query_class: np.ndarray, support: np.ndarray, home: dict[int, int]
 ) -> float:
-    """The variance of the mean when every task holds all classes, by two loops over tasks.
-
-    `support[t]` lists (unit, class) of labelled images. Small-sample factors are left at their limits, which
-    the caller undoes; a unit has one class.
-    """
+    """The variance over the pool, pair of tasks by pair of tasks; `home` is the class of each unit."""
     tasks, rows = values.shape
     in_class = {c: values[query_class == c].mean() for c in np.unique(query_class)}
     residual = np.array(
         [[values[t, r] - in_class[query_class[t, r]] for r in range(rows)] for t in range(tasks)]
     )
-    residual /= values.size
-    share = []
+    size = Counter(home.values())
+    share = [Counter[int]() for _ in range(tasks)]
     for t in range(tasks):
-        of_unit: Counter[int] = Counter()
         for r in range(rows):
-            of_unit[int(query[t, r])] += residual[t, r]
-        for unit in support[t]:
-            of_unit[int(unit)] += residual[t].sum()
-        share.append(of_unit)
-    total = sum(float(residual[t].sum() ** 2) for t in range(tasks))
-    for s, t in combinations(range(tasks), 2):
-        total += 2 * sum(share[s][unit] * share[t][unit] for unit in share[s])
-    return total
+            share[t][int(query[t, r])] += residual[t, r] / values.size
+    tested = 0.0
+    for unit, label in home.items():
+        factor = size[label] / (size[label] - 1)
+        own = [of[unit] for of in share]
+        tested += factor * sum(own) ** 2 - sum(value**2 for value in own)
+    # Tasks are alike by the labelled units they share: a linear mixed model, by its two quadratic forms.
+    alike = np.array(
+        [[sum(int((support[t] == u).sum()) for u in support[s]) for t in range(tasks)] for s in range(tasks)]
+    )
+    centre = np.eye(tasks) - 1 / tasks
+    d = centre @ residual.mean(axis=1)
+    forms = [alike, np.eye(tasks)]
+    expected = [[np.trace(a @ centre @ b @ centre) for b in forms] for a in forms]
+    worth = np.linalg.solve(expected, [d @ a @ d for a in forms])[0]
+    labelled = worth * (alike.sum() - np.trace(alike)) / tasks**2
+    return float(d @ d / (tasks - 1) / tasks + max(tested, 0) + max(labelled, 0))
 
 
 def holm(p_values: list[float]) -> list[float]:

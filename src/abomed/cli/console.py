@@ -36,9 +36,13 @@ def out() -> Console:
     return Console(soft_wrap=True, highlight=False)
 
 
+def to_json_text(value: object) -> str:
+    """ASCII: file names that are not UTF-8 survive as escapes."""
+    return json.dumps(value, indent=2, ensure_ascii=True) + "\n"
+
+
 def print_json(value: object) -> None:
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=True)
-    sys.stdout.write("\n")
+    sys.stdout.write(to_json_text(value))
 
 
 def say(text: str, style: str | None = None) -> None:

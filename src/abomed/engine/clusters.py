@@ -11,14 +11,15 @@ Decisions a reader would question:
   Student's level, not the normal one (Hesterberg 2015): patients are few. It is blind to luck in the
   labelled images.
 - `over_pool` also counts the labelled images, which are reused as well: one poor example spoils every task that
-  holds it. Resampling them would mean fitting heads anew. Instead, the mean is read as a statistic over
-  all choices of labelled and tested images (an incomplete U-statistic), and its variance is a sum over pairs
-  of rows: rows of one task, and rows of different tasks that share a unit in any role. For tested images
-  alone this is two-way clustering by unit and task (Cameron, Gelbach and Miller 2011). The estimate is never
-  taken below that over tasks alone.
+  holds it. Resampling them would mean fitting heads anew. Instead three variances are added: of tasks; of tested
+  units, clustered by unit and task (Cameron, Gelbach and Miller 2011); and of what labelled units are worth, a
+  random effect estimated by the method of moments (Searle, Casella and McCulloch 1992). An image's ease when
+  tested and its worth when labelled count as unrelated: their products between tasks are mixed with the fact
+  that an image which is labelled is not tested, and made intervals cover 82 % instead of 95 in simulation.
 - Random numbers come from numpy's Philox under a named key: the same seed gives the same interval anywhere.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,7 +102,8 @@ def over_pool(
         rows.stratum,
     )
     _refuse_lonely(table, units)
-    half = student_quantile(table.freedom, level) * _pool_variance(rows, table, len(values)) ** 0.5
+    variance = _pool_variance(rows, table.home, len(values), units.over)
+    half = student_quantile(table.freedom, level) * math.sqrt(variance)
     mean = float(rows.value.mean())
     return Interval(mean, mean - half, mean + half, "pool", units.over, len(table.home), level)
 
@@ -217,30 +219,50 @@ def _resample(
     return total
 
 
-def _pool_variance(rows: _Rows, table: _Table, tasks: int) -> float:
-    """The variance of the mean: of rows of one task, and of different tasks that share a unit."""
+def _pool_variance(rows: _Rows, home: Int64[np.ndarray, " units"], tasks: int, over: str) -> float:
+    """The variance of the mean: of tasks by themselves, of tested units, of labelled units."""
     in_class = np.bincount(rows.stratum, weights=rows.value) / np.bincount(rows.stratum)
-    residual = (rows.value - in_class[rows.stratum]) / len(rows.value)
-    of_task = residual.reshape(tasks, -1).sum(axis=1)
-    felt = _felt_by_support(of_task, rows.support_stratum.reshape(tasks, -1))
-    task = [np.repeat(np.arange(tasks), len(of) // tasks) for of in (rows.unit, rows.support_unit)]
-    unit = np.concatenate((rows.unit, rows.support_unit))
-    place, entry = np.unique(unit * tasks + np.concatenate(task), return_inverse=True)
-    within = np.bincount(entry, weights=np.concatenate((residual, felt)))
-    of_unit = np.bincount(place // tasks, weights=within, minlength=len(table.home))
-    size = np.bincount(table.home)[table.home]
-    by_task = tasks / (tasks - 1) * float((of_task**2).sum())
-    # Squares of whole units less squares within a task leave the products of different tasks alone. Chance
-    # can make their sum negative; tasks that share a unit are never taken to cancel each other's luck.
-    shared = float((size / (size - 1) * of_unit**2).sum() - (within**2).sum())
-    return by_task + max(shared, 0.0)
+    residual = rows.value - in_class[rows.stratum]
+    of_task = residual.reshape(tasks, -1).mean(axis=1)
+    held = np.zeros((tasks, len(home)))
+    task = np.repeat(np.arange(tasks), len(rows.support_unit) // tasks)
+    np.add.at(held, (task, rows.support_unit), 1)
+    # Chance can make an estimated variance negative; a source of luck never cancels another.
+    shared = (_tested_variance(rows.unit, residual, home, tasks), _labelled_variance(held, of_task, over))
+    return float(of_task.var(ddof=1)) / tasks + sum(max(part, 0.0) for part in shared)
 
 
-def _felt_by_support(
-    of_task: Float64[np.ndarray, " tasks"], stratum: Int64[np.ndarray, "tasks labelled"]
-) -> Float64[np.ndarray, " tasks*labelled"]:
-    """What a task adds to each of its labelled units: its residual beside other tasks with the unit's class."""
-    each = np.broadcast_to(of_task[:, None], stratum.shape).ravel()
-    flat = stratum.ravel()
-    mean: Float64[np.ndarray, " classes"] = np.bincount(flat, weights=each) / np.maximum(np.bincount(flat), 1)
-    return np.asarray(each - mean[flat])
+def _tested_variance(
+    unit: Int64[np.ndarray, " rows"],
+    residual: Float64[np.ndarray, " rows"],
+    home: Int64[np.ndarray, " units"],
+    tasks: int,
+) -> float:
+    """From rows of different tasks that test one unit: squares of whole units less squares within a task."""
+    task = np.repeat(np.arange(tasks), len(unit) // tasks)
+    place, entry = np.unique(unit * tasks + task, return_inverse=True)
+    within = np.bincount(entry, weights=residual) / len(residual)
+    of_unit = np.bincount(place // tasks, weights=within, minlength=len(home))
+    size = np.bincount(home)[home]
+    return float((size / (size - 1) * of_unit**2).sum() - (within**2).sum())
+
+
+def _labelled_variance(
+    held: Float64[np.ndarray, "tasks units"], of_task: Float64[np.ndarray, " tasks"], over: str
+) -> float:
+    """From different tasks that hold one labelled unit: what units are worth varies, estimated by moments."""
+    tasks = len(held)
+    held = held[:, held.any(axis=0)]
+    off, figure = held - held.mean(axis=0), of_task - of_task.mean()
+    alike = off @ off.T if tasks < off.shape[1] else off.T @ off  # the traces of both are the same
+    trace, squares = float(alike.trace()), float((alike**2).sum())
+    moments = np.array([[squares, trace], [trace, tasks - 1]])
+    if np.linalg.det(moments) <= 1e-9 * squares * (tasks - 1):
+        raise DataError(
+            f"the labelled {over} have no interval",
+            found="all tasks hold the same labelled ones, or none shares any",
+            right="more tasks, or an interval over tested images alone",
+        )
+    observed = np.array([((off.T @ figure) ** 2).sum(), (figure**2).sum()])
+    worth = float(np.linalg.solve(moments, observed)[0])
+    return worth * float((held.mean(axis=0) ** 2).sum() - (held**2).sum() / tasks**2)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from abomed.config.train import Precision
 from abomed.engine.source import TaskSource
+from abomed.episodes import Episodes
 from abomed.methods.base import Method
 from abomed.models import Backbone
 
@@ -23,8 +24,7 @@ class TaskAnswers:
     logits: Float[Tensor, "tasks query ways"]
     labels: Int64[Tensor, "tasks query"]  # relative to the task
     classes: Int64[Tensor, "tasks ways"]  # labels of the data set
-    images: Int64[Tensor, "tasks query"]  # which images were asked about
-    episode_hash: str
+    episodes: Episodes
 
     @property
     def accuracy(self) -> Float[Tensor, " tasks"]:
@@ -56,8 +56,7 @@ def answer_tasks(
         torch.cat(logits),
         torch.cat(labels),
         episodes.classes.cpu(),
-        episodes.query.flatten(1).cpu(),
-        episodes.hash,
+        episodes.to("cpu"),
     )
 
 

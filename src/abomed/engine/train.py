@@ -9,7 +9,7 @@ Decisions:
 - Numbers that are not finite stop the run before they reach the weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -84,15 +84,16 @@ def train(
     device = choose_device(config.train.device)
     described = config_of(config, material)
     out.mkdir(parents=True, exist_ok=True)
-    with RunLock(out):
+    with RunLock(out) as lock:
         if resume:
-            run = resume_run(out, described, describe_environment(device)).run
+            resumed = resume_run(out, described, describe_environment(device))
+            run, changes = resumed.run, resumed.changes
         else:
-            run = create_run(out, described, describe_environment(device), about)
+            run, changes = create_run(out, described, describe_environment(device), about), ()
         loop = Loop(config, material, run, device, on_event or (lambda _: None))
         if resume:
-            loop.recover()
-        return loop.run_to_end()
+            loop.recover(changes)
+        return loop.run_to_end(lock)
 
 
 def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
@@ -128,14 +129,19 @@ class Loop:
         self.folder = CheckpointFolder(run.checkpoints)
         self.progress = Progress()
 
-    def run_to_end(self) -> TrainResult:
+    def run_to_end(self, lock: RunLock) -> TrainResult:
         with Journal(self.run.metrics) as journal:
-            for event in self._events(journal):
+            for event in self._events(journal, lock):
                 self.watch(event)
         return self._hand_on()
 
-    def recover(self) -> None:
-        """Go on from the newest checkpoint that is whole; from the start when none was written yet."""
+    def recover(self, changes: Sequence[str] = ()) -> None:
+        """Go on from the newest checkpoint that is whole; from the start when none was written yet.
+
+        `changes` of the environment since the run was started are told: they may change bits.
+        """
+        for change in changes:
+            self.watch(Event(self.progress.iteration, {}, 0.0, f"note: {change}"))
         if self.folder.is_empty:
             cut_journal(self.run.metrics, -1)
             return
@@ -150,7 +156,7 @@ class Loop:
             self.watch(Event(found.iteration, {}, 0.0, f"note: {path.name} was passed over: {reason}"))
         self.watch(Event(found.iteration, {}, 0.0, "resumed"))
 
-    def _events(self, journal: Journal) -> Iterator[Event]:
+    def _events(self, journal: Journal, lock: RunLock) -> Iterator[Event]:
         settings, start = self.settings, perf_counter()
         while self.progress.iteration < settings.iterations:
             step = self.iterate()
@@ -163,6 +169,7 @@ class Loop:
                 yield self._tell(journal, Event(done, self._validate(), perf_counter() - start, "validation"))
             if done % settings.checkpoint_every == 0 or last or settings.selection == f"iteration={done}":
                 journal.sync()
+                lock.confirm()
                 self._save()
 
     def iterate(self) -> MetaStep:

@@ -1,0 +1,205 @@
+"""Testing a trained run on the tasks of a data set, and saying the result with its intervals.
+
+Three things are told apart: how sure the mean is over tasks (the usual ±), over the images or patients behind
+them (wider, since tasks reuse both), and over seeds (several runs; not here). Every result carries the hash of its
+task list: two results are comparable where the hashes agree.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from abomed.config.episodes import EpisodeSpec
+from abomed.config.models import Normalisation
+from abomed.config.run import RunConfig
+from abomed.config.train import EvaluateSettings
+from abomed.data.packed import Pack
+from abomed.data.splits import Split
+from abomed.engine.checkpoint import read_checkpoint, select_prefix
+from abomed.engine.clusters import over_pool, units_of
+from abomed.engine.evaluate import answer_tasks, backbone_chunk
+from abomed.engine.intervals import Interval, over_tasks
+from abomed.engine.metrics import Scores, score_tasks
+from abomed.engine.source import TaskSource
+from abomed.episodes import ClassTable, class_table
+from abomed.errors import CheckpointError, DataError
+from abomed.methods.registry import create_method
+from abomed.models import Backbone, create_backbone
+
+STREAM = "evaluation"
+WEIGHTS, CONFIG = "weights.safetensors", "config.toml"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """What a run folder hands on."""
+
+    config: RunConfig
+    split: Split
+    source: str  # the data set it was trained on
+    backbone: Backbone
+    iteration: int
+
+    def untrained(self) -> "TrainedRun":
+        """The same run before its first iteration: what any gain is measured against."""
+        model = self.config.model
+        fresh = create_backbone(model.backbone, image_size=model.image_size, seed=self.config.train.seed)
+        return TrainedRun(self.config, self.split, self.source, fresh, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """One row of a result: a kind of task, and how it went."""
+
+    spec: EpisodeSpec
+    classes: tuple[str, ...]
+    normalisation: Normalisation
+    tasks: Interval
+    pool: Interval | None  # over images or groups; None where there are too few to tell
+    scores: Scores
+    episode_hash: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "spec": self.spec.model_dump(mode="json"),
+            "classes": list(self.classes),
+            "normalisation": self.normalisation,
+            "over_tasks": self.tasks.to_json(),
+            "over_pool": None if self.pool is None else self.pool.to_json(),
+            "scores": self.scores.to_json(),
+            "episode_hash": self.episode_hash,
+        }
+
+
+def load_run(folder: Path) -> TrainedRun:
+    """The backbone and settings of a finished run."""
+    config_file, weights = folder / CONFIG, folder / WEIGHTS
+    if not config_file.is_file() or not weights.is_file():
+        missing = CONFIG if not config_file.is_file() else WEIGHTS
+        raise CheckpointError(
+            "this folder holds no finished run",
+            where=str(folder),
+            found=f"no {missing}",
+            right="a folder that `abomed train` has finished; --resume finishes one that was stopped",
+        )
+    told = tomllib.loads(config_file.read_text(encoding="utf-8"))
+    config = RunConfig.model_validate({name: told[name] for name in RunConfig.model_fields if name in told})
+    checkpoint = read_checkpoint(weights)
+    model = config.model
+    backbone = create_backbone(model.backbone, image_size=model.image_size, seed=config.train.seed)
+    backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
+    split = Split(
+        name=told["split"]["name"],
+        base=tuple(told["split"]["base"]),
+        novel=tuple(told["split"]["novel"]),
+        val_share=told["split"]["val_share"],
+        disjoint=told["split"]["disjoint"],
+    )
+    return TrainedRun(config, split, told["data"]["source"], backbone, int(checkpoint.state["iteration"]))
+
+
+def assess(
+    run: TrainedRun,
+    pack: Pack,
+    settings: EvaluateSettings,
+    device: torch.device,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Assessment]:
+    """One assessment for every number of shots and every set of classes that `settings` names."""
+    images = pack.load(device)
+    groups = [chosen for chosen in class_sets(run, pack, settings)]
+    rows = []
+    for classes in groups:
+        table = restrict(pack, classes).to(device)
+        for shots in settings.shots:
+            spec = EpisodeSpec(
+                ways=run.config.episodes.ways,
+                shots=shots,
+                queries=settings.queries,
+                disjoint=settings.disjoint,
+            )
+            rows.append(_assess_one(run, pack, images, table, spec, settings, device, on_progress))
+    return rows
+
+
+def class_sets(run: TrainedRun, pack: Pack, settings: EvaluateSettings) -> list[tuple[str, ...]]:
+    """Which classes are tested together."""
+    names = pack.class_names
+    if settings.classes == "all":
+        return [names]
+    if settings.classes == "triples":
+        return list(combinations(names, run.config.episodes.ways))
+    if set(run.split.novel) <= set(names):
+        return [run.split.novel]
+    raise DataError(
+        "the run's novel classes are not in this data set",
+        where=str(pack.path),
+        found=f"classes {', '.join(names)}; the run was trained on {run.source} without {', '.join(run.split.novel)}",
+        right="--classes all to test on every class of another data set",
+    )
+
+
+def restrict(pack: Pack, classes: tuple[str, ...]) -> ClassTable:
+    """The table of some classes of a pack."""
+    wanted = torch.tensor([pack.class_names.index(name) for name in classes])
+    allowed = torch.isin(pack.labels, wanted).nonzero()[:, 0]
+    return class_table(pack.labels, pack.class_names, allowed=allowed, groups=pack.groups)
+
+
+def _assess_one(
+    run: TrainedRun,
+    pack: Pack,
+    images: Tensor,
+    table: ClassTable,
+    spec: EpisodeSpec,
+    settings: EvaluateSettings,
+    device: torch.device,
+    on_progress: Callable[[int, int], None] | None,
+) -> Assessment:
+    normalisation = settings.normalisation or run.config.model.normalisation
+    model = run.config.model.model_copy(update={"normalisation": normalisation})
+    method = create_method(run.config.model_copy(update={"model": model}))
+    backbone = run.backbone.to(device)
+    source = TaskSource(images, table, spec, settings.evaluation_seed, STREAM, backbone.image_size, None)
+    answers = answer_tasks(
+        method, backbone, source, settings.tasks, chunk=backbone_chunk(0, device), precision="float32",
+        on_progress=on_progress,
+    )  # fmt: skip
+    asked = answers.episodes.query.flatten(1)
+    scores = score_tasks(answers.logits, answers.labels, answers.classes, groups=pack.groups[asked])
+    return Assessment(
+        spec,
+        tuple(pack.class_names[label] for label in table.labels.tolist()),
+        normalisation,
+        over_tasks(scores.accuracy),
+        _over_pool(scores, answers.episodes, pack),
+        scores,
+        answers.episodes.hash,
+    )
+
+
+def _over_pool(scores: Scores, episodes: Any, pack: Pack) -> Interval | None:
+    groups = pack.groups if bool((pack.groups >= 0).any()) else None
+    try:
+        return over_pool(scores.correct, units_of(episodes, groups))
+    except DataError:  # a class with a single patient says nothing about other patients
+        return None
+
+
+def to_json(run: TrainedRun, rows: list[Assessment], environment: Mapping[str, Any]) -> dict[str, Any]:
+    """The result file: what was tested, on what, how it went."""
+    return {
+        "schema_version": 1,
+        "environment": dict(environment),
+        "config": run.config.model_dump(mode="json"),
+        "trained_on": run.source,
+        "split": {"name": run.split.name, "base": list(run.split.base), "novel": list(run.split.novel)},
+        "iteration": run.iteration,
+        "rows": [row.to_json() for row in rows],
+    }

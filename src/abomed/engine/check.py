@@ -1,0 +1,294 @@
+"""The hypergradient of one batch of tasks under examination: what `abomed check` tells, computed without printing.
+
+Decisions:
+- The features are computed as in training and on the processor in float32; all that follows is float64
+  (`bilevel.diagnosis`). Heads start from zero whatever `initial` says: a batch by itself has no previous heads.
+- One mark and one figure per constant stand for the whole batch: those of the worst task.
+- The slope is fitted to the solves taken to the last digits, and only above the mark 2 L_d/μ. Below it theory
+  promises nothing, and as configured the residuals of the solves form a floor that no λ passes.
+- What an unfinished solve costs is judged by the hypergradient and not by the residual, since λ multiplies it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import linear_regression
+
+import torch
+from jaxtyping import Int64, UInt8
+from pydantic import ValidationError
+from torch import Tensor
+
+from abomed.bilevel.diagnosis import (
+    Constants,
+    PenaltyComparison,
+    StepComparison,
+    compare_hypergradients,
+    compare_steps,
+    constants,
+)
+from abomed.bilevel.objective import Examples
+from abomed.config.bilevel import InnerSettings
+from abomed.config.episodes import EpisodeSpec
+from abomed.config.run import RunConfig
+from abomed.config.synthetic import SYNTHETIC_CLASSES, SyntheticSettings
+from abomed.data.packed import Pack
+from abomed.data.synthetic import images as draw_images
+from abomed.engine.checkpoint import read_checkpoint, select_prefix
+from abomed.engine.material import fit_queries
+from abomed.engine.record import RunFolder, read_config
+from abomed.engine.source import TaskSource
+from abomed.engine.train import CHOSEN
+from abomed.episodes import class_table
+from abomed.errors import CheckpointError, ConfigError, NumericalError
+from abomed.methods.base import TaskImages
+from abomed.models import Backbone, create_backbone, extract
+from abomed.models.scale import scale_features
+from abomed.types import Finding, Level
+
+PENALTIES = tuple(10 ** (half / 2) for half in range(-2, 13))  # 0.1 to 1e6, two a decade
+STREAM = "check"
+TOLERATED = 0.05  # of the slope, and of the error and cosine that unfinished solves may cost
+
+_FEWEST_POINTS = 3  # of a slope
+_SYNTHETIC_IMAGES = 24  # per class
+_SYNTHETIC_SIZES = (32, 512)
+_SHOWN_MARGIN = 1.15  # what `augment.evaluation` cuts away: drawn this much larger, images are not resampled
+_SETTINGS = {"alpha": "lr_z", "tau": "lr_y", "beta": "lr_adapt"}
+
+
+@dataclass(frozen=True, eq=False)
+class HypergradientCheck:
+    """Penalty against exact hypergradient on one batch, with the constants and steps it depends on."""
+
+    settings: InnerSettings
+    tasks: int
+    constants: Constants
+    steps: tuple[StepComparison, ...]
+    curve: tuple[PenaltyComparison, ...]  # ascending in λ, the configured λ among them
+
+    @property
+    def mark(self) -> float:
+        """2 L_d/μ, from which the O(1/λ) law holds for every task of the batch."""
+        return float(self.constants.least_penalty.max())
+
+    @property
+    def configured(self) -> PenaltyComparison:
+        return next(row for row in self.curve if row.penalty == self.settings.penalty)
+
+    @property
+    def fitted(self) -> tuple[PenaltyComparison, ...]:
+        """The part of the curve that the slope is fitted to."""
+        return tuple(
+            row
+            for row in self.curve
+            if row.penalty > self.mark and math.isfinite(row.converged_error) and row.converged_error > 0
+        )
+
+    @property
+    def slope(self) -> float | None:
+        """d log(error)/d log(λ) above the mark, -1 by theory; None where too few λ lie above it."""
+        if len(self.fitted) < _FEWEST_POINTS:
+            return None
+        by_penalty = [math.log10(row.penalty) for row in self.fitted]
+        return linear_regression(by_penalty, [math.log10(row.converged_error) for row in self.fitted]).slope
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Where the configured steps and λ stand, in words."""
+        steps = (_judge_step(step, self.settings) for step in self.steps)
+        return (*steps, _judge_penalty(self), _judge_solves(self), _judge_slope(self))
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedTasks:
+    """The tasks that are examined, and the hash of their list."""
+
+    images: TaskImages
+    spec: EpisodeSpec
+    episode_hash: str
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedBackbone:
+    """What a run handed on."""
+
+    backbone: Backbone
+    config: RunConfig
+    iteration: int
+
+
+def check_backbone(backbone: Backbone, tasks: TaskImages, config: RunConfig) -> HypergradientCheck:
+    """Examine the hypergradient of `tasks` with the features that `backbone` gives them."""
+    with torch.no_grad():
+        features = extract(backbone, tasks.support, tasks.query, config.model.normalisation, chunk=1)
+        features = scale_features(features, config.inner.feature_norm)
+    support = Examples.of(features.support, tasks.support_labels, tasks.ways)
+    query = Examples.of(features.query, tasks.query_labels, tasks.ways)
+    return check_examples(support, query, config.inner)
+
+
+def check_examples(
+    support: Examples, query: Examples, settings: InnerSettings, penalties: Sequence[float] = PENALTIES
+) -> HypergradientCheck:
+    """Examine the hypergradient of tasks whose features are known."""
+    _refuse_unusable(support, query)
+    support, query = support.double(), query.double()
+    given = constants(support, query, settings.ridge)
+    grid = sorted({*penalties, settings.penalty})
+    return HypergradientCheck(
+        settings=settings,
+        tasks=support.tasks,
+        constants=given,
+        steps=compare_steps(given, settings),
+        curve=compare_hypergradients(support, query, settings, grid),
+    )
+
+
+def draw_from_pack(pack: Pack, spec: EpisodeSpec, size: int, *, tasks: int, seed: int) -> CheckedTasks:
+    """Tasks over all classes of a pack, seen as in validation: without augmentation."""
+    return _draw(pack.load(), pack.labels, pack.class_names, pack.groups, spec, size, tasks, seed)
+
+
+def draw_synthetic(spec: EpisodeSpec, size: int, *, tasks: int, seed: int) -> CheckedTasks:
+    """Tasks of the synthetic set, drawn small and at the backbone's size."""
+    if spec.ways > len(SYNTHETIC_CLASSES):
+        raise ConfigError(
+            "the synthetic set has too few classes for these tasks",
+            found=f"{spec.ways} ways",
+            right=f"at most {len(SYNTHETIC_CLASSES)} ways, or images of your own: --data PACK",
+        )
+    smallest, largest = _SYNTHETIC_SIZES
+    settings = SyntheticSettings(
+        seed=seed,
+        size=max(smallest, min(largest, int(size * _SHOWN_MARGIN))),
+        images_per_class=max(_SYNTHETIC_IMAGES, spec.images_per_class),
+        classes=SYNTHETIC_CLASSES[: spec.ways],
+    )
+    drawn = list(draw_images(settings))
+    pixels = torch.stack([torch.from_numpy(image.pixels).permute(2, 0, 1) for image in drawn])
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(image.group for image in drawn))}
+    groups = torch.tensor([numbers[image.group] for image in drawn])
+    labels = torch.tensor([image.label for image in drawn])
+    return _draw(pixels, labels, settings.classes, groups, spec, size, tasks, seed)
+
+
+def load_trained(run: Path) -> TrainedBackbone:
+    """The backbone that a finished run handed on, on the processor, with the run's settings."""
+    recorded = read_config(RunFolder(run))
+    try:
+        # The run also records its images and its split, which are no settings.
+        config = RunConfig.model_validate({n: recorded[n] for n in RunConfig.model_fields if n in recorded})
+    except ValidationError as error:
+        raise ConfigError(
+            "the settings of the run are not those of this abomed",
+            where=str(RunFolder(run).config),
+            found="; ".join(
+                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()
+            ),
+        ) from None
+    weights = run / f"{CHOSEN}.safetensors"
+    if not weights.is_file():
+        raise CheckpointError(
+            "the run has handed on no weights",
+            where=str(weights),
+            right="a finished run; abomed train … --resume finishes one that was stopped",
+        )
+    checkpoint = read_checkpoint(weights)
+    model = config.model
+    backbone = create_backbone(model.backbone, image_size=model.image_size, seed=config.train.seed)
+    try:
+        backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"the weights are not those of the backbone {model.backbone}",
+            where=str(weights),
+            found=str(error),
+        ) from None
+    return TrainedBackbone(backbone, config, int(checkpoint.state.get("iteration", 0)))
+
+
+def _draw(
+    images: UInt8[Tensor, "images 3 side side"],
+    labels: Int64[Tensor, " images"],
+    names: Sequence[str],
+    groups: Int64[Tensor, " images"],
+    spec: EpisodeSpec,
+    size: int,
+    tasks: int,
+    seed: int,
+) -> CheckedTasks:
+    table = class_table(labels, names, groups=groups)
+    spec = fit_queries(table, spec)
+    source = TaskSource(images, table, spec, seed, STREAM, size, None)
+    episodes = source.draw(0, tasks)
+    return CheckedTasks(source.show(episodes, 0), spec, episodes.hash)
+
+
+def _refuse_unusable(support: Examples, query: Examples) -> None:
+    for name, side in (("support", support), ("query", query)):
+        if not bool(side.features.isfinite().all()):
+            raise NumericalError(
+                f"the {name} features of this batch are not finite",
+                right="weights from before the run diverged, or --precision float32 in training",
+            )
+        if not bool(side.features.any()):
+            raise NumericalError(
+                f"the {name} features of this batch are all zero",
+                found="a backbone that answers every image with nothing; its hypergradient is zero",
+            )
+
+
+def _judge_step(step: StepComparison, settings: InnerSettings) -> Finding:
+    symbol, head = step.name.removesuffix(")").split(" (")
+    ratio = step.configured / step.stable
+    origin = ", taken from the features," if settings.steps == "auto" else ""
+    share = f"{_times(ratio)} times" if ratio > 1 else f"{100 * ratio:.2g} % of"
+    text = f"{symbol} = {step.configured:.3g}{origin} is {share} the largest stable step ({step.stable:.3g})"
+    if not step.beyond_stable:
+        return Finding(Level.NOTE, "step", f"step of {head}", text)
+    advice = f"--inner.steps auto, or {_SETTINGS[symbol]} of at most {step.stable:.3g}"
+    return Finding(Level.WARN, "step-beyond-stable", f"step of {head}", text, advice)
+
+
+def _judge_penalty(check: HypergradientCheck) -> Finding:
+    at, ratio = check.configured, check.settings.penalty / check.mark
+    share = f"{_times(ratio)} times" if ratio >= 1 else f"{100 * ratio:.2g} % of"
+    law = "the O(1/lambda) law holds" if ratio >= 1 else "below it theory promises nothing"
+    text = (
+        f"lambda = {check.settings.penalty:.4g} is {share} 2 L_d/mu = {check.mark:.4g}: {law}; with y and z solved "
+        f"fully the hypergradient there is {100 * at.converged_error:.2g} % off, cosine {at.converged_cosine:.3f}"
+    )
+    return Finding(Level.NOTE, "penalty", "penalty", text)
+
+
+def _judge_solves(check: HypergradientCheck) -> Finding:
+    at, settings = check.configured, check.settings
+    more_error = at.configured_error - at.converged_error
+    less_cosine = at.converged_cosine - at.configured_cosine
+    text = (
+        f"as configured y and z end with residuals {at.residual_y:.2g} and {at.residual_z:.2g}: the hypergradient is "
+        f"{100 * at.configured_error:.2g} % off, cosine {at.configured_cosine:.3f}; solved fully "
+        f"{100 * at.converged_error:.2g} %, cosine {at.converged_cosine:.3f}"
+    )
+    if more_error <= TOLERATED and less_cosine <= TOLERATED:  # false for NaN, which is to be warned of
+        return Finding(Level.NOTE, "solves", "y and z", text)
+    advice = "--inner.steps auto" if settings.steps == "paper" else "a larger --inner.max-steps"
+    return Finding(Level.WARN, "solves-unfinished", "y and z", text, advice)
+
+
+def _judge_slope(check: HypergradientCheck) -> Finding:
+    slope, points = check.slope, len(check.fitted)
+    if slope is None:
+        text = f"only {points} values of lambda lie above 2 L_d/mu = {check.mark:.4g}, too few to fit a slope"
+        return Finding(Level.NOTE, "slope", "law", text)
+    text = f"above 2 L_d/mu the error falls as lambda^{slope:.3f} (theory: -1; {points} values)"
+    if abs(slope + 1) <= TOLERATED:
+        return Finding(Level.NOTE, "slope", "law", text)
+    advice = "a batch whose digits run out, or a mistake in the hypergradient: look at the curve"
+    return Finding(Level.WARN, "slope-off", "law", text, advice)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"
