@@ -1,4 +1,4 @@
-"""`abomed check`: is the hypergradient of this configuration, or of this run, to be trusted, and which step is not?"""
+"""`abomed check`: whether the hypergradient of a configuration or a run is to be trusted, and which step is not."""
 
 import math
 import os

@@ -32,6 +32,16 @@ app.command(
     name="quickstart",
     help="The whole path on a synthetic set: images, pack, audit, episodes, a page.",
 )
+app.command(
+    "abomed.cli.check:check",
+    name="check",
+    help="Compare the hypergradient and the step sizes with what the theory asks for.",
+)
+app.command(
+    "abomed.cli.doctor:doctor",
+    name="doctor",
+    help="What is installed, on which devices, and what is missing.",
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
