@@ -33,6 +33,9 @@ class Encoders:
 
     def __init__(self, backbone: Backbone, *, compiled: bool) -> None:
         self.body, self.plain = backbone.body, backbone.body.encode
+        if compiled:
+            # Each backbone is compiled anew; past eight the compiler would give up without a word.
+            torch.compiler.reset()
         self.compiled = torch.compile(self.plain, dynamic=False) if compiled else self.plain
 
     @contextmanager

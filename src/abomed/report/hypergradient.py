@@ -6,10 +6,10 @@
 - Colours are told apart by colour-blind readers, and markers and dashes by readers of a black and white print.
 """
 
+import io
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
 from PIL import Image
 
 from abomed.engine.check import HypergradientCheck
@@ -32,14 +32,16 @@ def draw_curves(check: HypergradientCheck, subtitle: str = "") -> Image.Image:
     except ImportError:
         raise MissingExtraError("drawing the curves", "report", "matplotlib") from None
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, layout="constrained")
-    canvas = FigureCanvasAgg(figure)
+    FigureCanvasAgg(figure)  # the figure keeps it
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     _draw_errors(upper, check)
     _draw_cosines(lower, check)
     figure.suptitle("Penalty hypergradient against the exact one", fontsize=14, color=INK)
     upper.set_title(_shorten(subtitle), fontsize=8, color=GREY, parse_math=False)
-    canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    with Image.open(buffer) as picture:
+        return picture.convert("RGB")
 
 
 def _draw_errors(axes: "Axes", check: HypergradientCheck) -> None:
@@ -65,7 +67,7 @@ def _draw_errors(axes: "Axes", check: HypergradientCheck) -> None:
     )  # fmt: skip
     axes.set(xscale="log", yscale="log", ylim=_frame(check))
     axes.set_ylabel("relative error of the hypergradient")
-    _draw_mark(axes, check, label=f"2 L_d/μ = {check.mark:.3g}: the error falls as 1/λ right of it")
+    _draw_mark(axes, check, label=f"2 $L_d$/μ = {check.mark:.4g}: the error falls as 1/λ right of it")
     _draw_configured(axes, check, check.configured.configured_error)
     axes.grid(visible=True, which="major", color=GREY, alpha=0.25)
     axes.legend(fontsize=9, loc="upper right", framealpha=0.95)
@@ -77,7 +79,10 @@ def _draw_cosines(axes: "Axes", check: HypergradientCheck) -> None:
         penalties, [at.configured_cosine for at in check.curve], color=ORANGE, ls="--", marker="s", ms=4
     )
     axes.plot(penalties, [at.converged_cosine for at in check.curve], color=BLUE, marker="o", ms=4)
-    axes.set(xscale="log", ylim=(-0.15, 1.1), yticks=(0, 0.5, 1))
+    lowest = min(
+        [0.0, *(cosine for at in check.curve for cosine in (at.configured_cosine, at.converged_cosine))]
+    )
+    axes.set(xscale="log", ylim=(lowest - 0.15, 1.15), yticks=(0, 0.5, 1) if lowest > -0.3 else (-1, 0, 1))
     axes.set_ylabel("cosine with\nthe exact one")
     axes.set_xlabel("λ, the weight of the support loss in the problem of y")
     _draw_mark(axes, check)
