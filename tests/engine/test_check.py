@@ -1,5 +1,6 @@
-"""What `abomed check` computes: the law on real batches, the words that follow from the figures, and a run's weights."""
+"""What `abomed check` computes: the law on a batch, the words that follow from the figures, and a run's weights."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def finding(check: HypergradientCheck, code: str, where: str = "") -> Finding:
 def test_penalties_are_two_a_decade_from_a_tenth_to_a_million() -> None:
     assert PENALTIES[0] == pytest.approx(0.1)
     assert PENALTIES[-1] == pytest.approx(1e6)
-    ratios = [b / a for a, b in zip(PENALTIES[:-1], PENALTIES[1:], strict=True)]
+    ratios = [after / before for before, after in itertools.pairwise(PENALTIES)]
     assert ratios == pytest.approx([math.sqrt(10)] * (len(PENALTIES) - 1))
 
 
@@ -110,8 +111,9 @@ def test_the_papers_steps_are_warned_of_by_their_ratio(as_published: Hypergradie
     tau = next(step for step in as_published.steps if step.name == "tau (y)")
     told = finding(as_published, "step-beyond-stable", "step of y")
     assert told.level is Level.WARN
-    assert tau.configured / tau.stable > 10
-    assert f"tau = 0.05 is {tau.configured / tau.stable:,.0f} times the largest stable step" in told.text
+    ratio = tau.configured / tau.stable
+    assert 5 < ratio < 10  # at 84 pixels, where features are larger, it is 34
+    assert f"tau = 0.05 is {ratio:.1f} times the largest stable step ({tau.stable:.3g})" in told.text
     assert f"lr_y of at most {tau.stable:.3g}" in told.advice
     unfinished = finding(as_published, "solves-unfinished")
     assert unfinished.level is Level.WARN
@@ -178,9 +180,12 @@ def test_features_are_scaled_and_normalised_as_configured(backbone: Backbone) ->
     # L_d is that of the features and of the constant column: 1 + 1 against 10 + 1 at the most.
     ratio = smoothness[10.0] / smoothness[1.0]
     assert torch.all((ratio > 11 / 2 * 0.8) & (ratio < 10))
-    other = config.model_copy(update={"model": ModelSettings(image_size=SIZE, normalisation="support")})
-    differing = check_backbone(backbone, drawn.images, other)
-    assert differing.configured.converged_error != check.configured.converged_error
+    errors = set()
+    for mode in ("episode", "support", "running"):
+        model = ModelSettings(image_size=SIZE, normalisation=mode)
+        check = check_backbone(backbone, drawn.images, config.model_copy(update={"model": model}))
+        errors.add(check.configured.converged_error)
+    assert len(errors) == 3
 
 
 def test_tasks_are_a_function_of_the_seed() -> None:
@@ -223,9 +228,12 @@ def write_run(folder: Path, weights: Backbone) -> RunConfig:
     config = config_of("tiny")
     recorded = config.model_dump(mode="json", exclude_none=True)
     create_run(folder, {**recorded, "data": {"source": "x"}, "split": {"name": "y"}}, {})
-    tensors = prefix_names(weights.state_dict(), "model")
-    write_checkpoint(folder / "weights.safetensors", tensors, {"iteration": 7})
+    write_weights(folder, prefix_names(weights.state_dict(), "model"))
     return config
+
+
+def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    write_checkpoint(folder / "weights.safetensors", tensors, {"iteration": 7})
 
 
 def test_a_run_comes_back_with_its_weights_and_settings(tmp_path: Path) -> None:
@@ -238,10 +246,11 @@ def test_a_run_comes_back_with_its_weights_and_settings(tmp_path: Path) -> None:
         assert torch.equal(loaded.backbone.state_dict()[name], tensor)
 
 
-def test_a_run_that_cannot_be_examined_says_why(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_examined_says_why(tmp_path: Path, backbone: Backbone) -> None:
     with pytest.raises(CheckpointError, match="no run in this folder"):
         load_trained(tmp_path / "nothing")
-    write_run(tmp_path / "other", create_backbone("resnet10", image_size=SIZE))
+    write_run(tmp_path / "other", backbone)
+    write_weights(tmp_path / "other", {"model/body.blocks.0.conv.weight": torch.zeros(64, 3, 3, 3)})
     with pytest.raises(CheckpointError, match="not those of the backbone cnn4"):
         load_trained(tmp_path / "other")
     (tmp_path / "other" / "weights.safetensors").unlink()

@@ -1,6 +1,8 @@
 """`abomed train`: one configuration from preset, file, environment and flags; a run folder out."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +23,7 @@ from abomed.config.run import RunConfig, load_run_config
 from abomed.config.train import OuterSettings, TrainSettings
 
 if TYPE_CHECKING:
-    from abomed.engine.train import Event, Watch
+    from abomed.engine.train import Event, Stop, Watch
 
 Flat = Parameter(name="*")
 _DEFAULTS = RunConfig()
@@ -82,14 +84,21 @@ def train(
             f"split {chosen.name}: base {', '.join(chosen.base)}; novel {', '.join(chosen.novel)} "
             f"(images: {len(parts.train):,} train, {len(parts.validation):,} validation, {len(parts.novel):,} novel)"
         )
-        with _watching(resolved.train.iterations) as watch:
-            try:
+        try:
+            with _watching(resolved.train.iterations) as watch, _stopping() as stop:
                 result = run_training(
-                    resolved, material, out, resume=resume, on_event=watch, about={"preset": preset}
+                    resolved,
+                    material,
+                    out,
+                    resume=resume,
+                    on_event=watch,
+                    stop=stop,
+                    about={"preset": preset},
                 )
-            except KeyboardInterrupt:
-                console.say(f"stopped; continue with the same command and --resume ({out})")
-                raise
+        except KeyboardInterrupt:
+            if (out / "config.toml").is_file():
+                console.say(f"stopped; the same command with --resume continues the run in {out}")
+            raise
     console.say(
         f"weights of iteration {result.chosen_iteration} ({resolved.train.selection}) in {result.weights}\n"
         f"next: abomed evaluate {out} --data {data}"
@@ -99,6 +108,26 @@ def train(
 def _given(sections: Mapping[str, BaseModel]) -> dict[str, dict[str, object]]:
     """Only what was typed: the other values belong to the preset and the file."""
     return {name: settings.model_dump(exclude_unset=True) for name, settings in sections.items()}
+
+
+@contextmanager
+def _stopping() -> "Iterator[Stop]":
+    """Ctrl-C asks for a stop after the iteration in hand; a second one stops at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # only the main thread may handle signals
+        return
+    asked = threading.Event()
+    usual = signal.getsignal(signal.SIGINT)
+
+    def ask(*_: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 @contextmanager

@@ -3,16 +3,20 @@
 Sources are layered, later ones win: the model's defaults, a preset, a TOML file, `ABOMED_SECTION_KEY` from the
 environment, and flags. All are checked by the same model, so a range or a misspelt key is refused alike wherever
 it comes from.
+
+A run folder's config.toml is such a file too: what it says beyond the settings (which images, divided how) belongs
+to `--data` and `--split` and is passed over.
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from abomed.config.augment import BaselineSettings
 from abomed.config.base import Settings
@@ -21,10 +25,14 @@ from abomed.config.episodes import EpisodeSpec
 from abomed.config.models import ModelSettings
 from abomed.config.train import OuterSettings, TrainSettings
 from abomed.errors import ConfigError
+from abomed.types import printable
 
 PRESETS = ("default", "paper", "tiny")
 PREFIX = "ABOMED_"
-NOT_SETTINGS = frozenset({"ABOMED_DEBUG", "ABOMED_GOLDEN"})
+NOT_SETTINGS = frozenset({"ABOMED_DEBUG", "ABOMED_GOLDEN", "ABOMED_KILLS"})
+RECORDED = frozenset({"data", "split"})  # sections of a run folder's config.toml that are no settings
+
+Layer = Mapping[str, Mapping[str, Any]]
 
 
 class RunConfig(Settings):
@@ -37,22 +45,43 @@ class RunConfig(Settings):
     outer: OuterSettings = OuterSettings()
     train: TrainSettings = TrainSettings()
 
+    @model_validator(mode="after")
+    def _selection_is_reached(self) -> Self:
+        # Here and not in TrainSettings: one layer may hold the selection, another the number of iterations.
+        chosen = re.fullmatch(r"iteration=(\d+)", self.train.selection)
+        if chosen and not 1 <= int(chosen[1]) <= self.train.iterations:
+            raise ValueError(
+                f"train.selection = '{self.train.selection}': "
+                f"the training has iterations 1 to {self.train.iterations}"
+            )
+        return self
+
 
 def load_run_config(
-    preset: str = "default",
+    preset: str | None = "default",
     file: Path | None = None,
     flags: Mapping[str, Mapping[str, Any]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> RunConfig:
-    """The configuration that results from all layers."""
+    """The configuration that results from all layers; without a preset, from the others alone."""
+    layers: dict[str, Layer] = {
+        f"preset {preset}": {} if preset is None else load_preset(preset),
+        str(file): _read_file(file),
+        "environment": _read_environment(environment or {}),
+        "flags": flags or {},
+    }
     merged: dict[str, dict[str, Any]] = {}
-    for layer in (load_preset(preset), _read_file(file), _read_environment(environment or {}), flags or {}):
+    for layer in layers.values():
         for section, values in layer.items():
             merged.setdefault(section, {}).update(values)
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError("the configuration is not valid", found="; ".join(_faults(error))) from None
+        raise ConfigError(
+            "the configuration is not valid",
+            where=_origins(error, layers),
+            found="; ".join(_faults(error)),
+        ) from None
 
 
 def load_preset(name: str) -> dict[str, dict[str, Any]]:
@@ -76,6 +105,7 @@ def _read_file(file: Path | None) -> dict[str, dict[str, Any]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError("the configuration file is not TOML", where=str(file), found=str(error)) from None
     known = tuple(RunConfig.model_fields)
+    content = {section: values for section, values in content.items() if section not in RECORDED}
     for section, values in content.items():
         if section not in known or not isinstance(values, dict):
             close = difflib.get_close_matches(section, known, n=1)
@@ -107,8 +137,20 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any
                 else f"{PREFIX}SECTION_KEY, for instance {next(iter(names))}",
             )
         section, key = names[variable]
-        layer.setdefault(section, {})[key] = value
+        # A list is written as in TOML: [0.5, 1.0]. Numbers and words need no help.
+        layer.setdefault(section, {})[key] = _list(variable, value) if value.startswith("[") else value
     return layer
+
+
+def _list(variable: str, text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(
+            f"the environment variable {variable} is not a list",
+            found=f"'{printable(text)}'",
+            right="a list as in TOML: [0.5, 1.0]",
+        ) from None
 
 
 def _fields(annotation: Any) -> tuple[str, ...]:
@@ -123,8 +165,20 @@ def _faults(error: ValidationError) -> list[str]:
             close = difflib.get_close_matches(str(fault["loc"][-1]), _known_keys(fault["loc"]), n=1)
             faults.append(f"{name} is no setting" + (f" (did you mean '{close[0]}'?)" if close else ""))
         else:
-            faults.append(f"{name} = {fault['input']!r}: {fault['msg'].removeprefix('Value error, ')}")
+            message = fault["msg"].removeprefix("Value error, ")
+            faults.append(f"{name} = {fault['input']!r}: {message}" if name else message)
     return faults
+
+
+def _origins(error: ValidationError, layers: Mapping[str, Layer]) -> str | None:
+    """Which layers the refused values came from."""
+    faulty = [tuple(str(part) for part in fault["loc"][:2]) for fault in error.errors()]
+    found = [
+        next((name for name, layer in reversed(tuple(layers.items())) if place[-1] in layer.get(place[0], {})), None)
+        for place in faulty
+        if len(place) == 2
+    ]
+    return ", ".join(dict.fromkeys(name for name in found if name is not None)) or None
 
 
 def _known_keys(location: tuple[int | str, ...]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from abomed.config.base import Settings
 from abomed.config.models import Normalisation
@@ -10,6 +10,19 @@ from abomed.config.models import Normalisation
 Precision = Literal["auto", "float32", "bf16"]
 Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _at_commas(value: object) -> object:
+    """`1,5,10`, as a person types several numbers; anything else as it is."""
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        return value
+    return [part for item in value for part in (item.split(",") if isinstance(item, str) else [item])]
+
+
+Shots = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_at_commas), Field(min_length=1)]
 
 
 class OuterSettings(Settings):
@@ -38,9 +51,9 @@ class TrainSettings(Settings):
     """The loop of meta-training (Alg. 1, l. 5-18)."""
 
     method: str = "abo-med"
-    """What forms the meta-gradient; see `abomed train --help` for the list."""
+    """What forms the meta-gradient: `abo-med`, Algorithm 1."""
 
-    seed: Annotated[int, Field(ge=0)] = 10
+    seed: Seed = 10
     """Seed of initial weights, tasks and augmentation (10 is the paper's)."""
 
     iterations: Annotated[int, Field(ge=1)] = 400
@@ -86,8 +99,8 @@ class EvaluateSettings(Settings):
     tasks: Annotated[int, Field(ge=2)] = 600
     """N, tasks of one evaluation."""
 
-    shots: tuple[Annotated[int, Field(ge=1)], ...] = (5,)
-    """Labelled images per class; several numbers give several rows."""
+    shots: Shots = (5,)
+    """Labelled images per class; several numbers (1,5,10) give several rows."""
 
     queries: Annotated[int, Field(ge=1)] = 15
     """Tested images per class."""
@@ -102,5 +115,5 @@ class EvaluateSettings(Settings):
     normalisation: Normalisation | None = None
     """Whose batch statistics normalise at test time; as in training where nothing is said."""
 
-    evaluation_seed: Annotated[int, Field(ge=0)] = 10
+    evaluation_seed: Seed = 10
     """Seed of the list of tasks: the same seed gives every method the same tasks."""

@@ -5,7 +5,6 @@ them (wider, since tasks reuse both), and over seeds (several runs; not here). E
 task list: two results are comparable where the hashes agree.
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from abomed.config.episodes import EpisodeSpec
 from abomed.config.models import Normalisation
-from abomed.config.run import RunConfig
+from abomed.config.run import RunConfig, load_run_config
 from abomed.config.train import EvaluateSettings
 from abomed.data.packed import Pack
 from abomed.data.splits import Split
@@ -26,6 +25,7 @@ from abomed.engine.clusters import over_pool, units_of
 from abomed.engine.evaluate import answer_tasks, backbone_chunk
 from abomed.engine.intervals import Interval, over_tasks
 from abomed.engine.metrics import Scores, score_tasks
+from abomed.engine.record import RunFolder, read_config
 from abomed.engine.source import TaskSource
 from abomed.episodes import ClassTable, class_table
 from abomed.errors import CheckpointError, DataError
@@ -33,7 +33,7 @@ from abomed.methods.registry import create_method
 from abomed.models import Backbone, create_backbone
 
 STREAM = "evaluation"
-WEIGHTS, CONFIG = "weights.safetensors", "config.toml"
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,29 +79,33 @@ class Assessment:
 
 def load_run(folder: Path) -> TrainedRun:
     """The backbone and settings of a finished run."""
-    config_file, weights = folder / CONFIG, folder / WEIGHTS
-    if not config_file.is_file() or not weights.is_file():
-        missing = CONFIG if not config_file.is_file() else WEIGHTS
+    record, weights = RunFolder(folder), folder / WEIGHTS
+    if not record.config.is_file() or not weights.is_file():
+        missing = weights if record.config.is_file() else record.config
         raise CheckpointError(
             "this folder holds no finished run",
             where=str(folder),
-            found=f"no {missing}",
+            found=f"no {missing.name}",
             right="a folder that `abomed train` has finished; --resume finishes one that was stopped",
         )
-    told = tomllib.loads(config_file.read_text(encoding="utf-8"))
-    config = RunConfig.model_validate({name: told[name] for name in RunConfig.model_fields if name in told})
+    told = read_config(record)
+    config = load_run_config(preset=None, file=record.config)
     checkpoint = read_checkpoint(weights)
     model = config.model
     backbone = create_backbone(model.backbone, image_size=model.image_size, seed=config.train.seed)
-    backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
-    split = Split(
-        name=told["split"]["name"],
-        base=tuple(told["split"]["base"]),
-        novel=tuple(told["split"]["novel"]),
-        val_share=told["split"]["val_share"],
-        disjoint=told["split"]["disjoint"],
-    )
-    return TrainedRun(config, split, told["data"]["source"], backbone, int(checkpoint.state["iteration"]))
+    try:
+        backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
+        split = Split(**{name: told["split"][name] for name in ("name", "val_share", "disjoint")},
+                      base=tuple(told["split"]["base"]), novel=tuple(told["split"]["novel"]))  # fmt: skip
+        source = told["data"]["source"]
+    except (RuntimeError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            "the settings and the weights of the run do not belong together",
+            where=str(folder),
+            found=str(error),
+            right="the files as `abomed train` wrote them",
+        ) from None
+    return TrainedRun(config, split, source, backbone, int(checkpoint.state["iteration"]))
 
 
 def assess(
@@ -113,9 +117,8 @@ def assess(
 ) -> list[Assessment]:
     """One assessment for every number of shots and every set of classes that `settings` names."""
     images = pack.load(device)
-    groups = [chosen for chosen in class_sets(run, pack, settings)]
     rows = []
-    for classes in groups:
+    for classes in class_sets(run, pack, settings):
         table = restrict(pack, classes).to(device)
         for shots in settings.shots:
             spec = EpisodeSpec(

@@ -38,7 +38,7 @@ class TaskSource:
         )
 
     def show(self, episodes: Episodes, first: int) -> TaskImages:
-        """The images of tasks drawn from place `first` of the list."""
+        """The images of tasks drawn from place `first` of the list on."""
         batch, spec = gather(self.images, episodes), self.spec
         support, query = batch.support_images, batch.query_images
         tasks, per_task = len(episodes), spec.ways * spec.images_per_class

@@ -6,11 +6,14 @@ Decisions:
   and resumed ends, on a processor, with the bits of one never stopped.
 - The order at a checkpoint is: metrics to the disk, then weights, then the pointer. A killed run's metrics are cut
   back to the checkpoint it resumes from.
-- Numbers that are not finite stop the run before they reach the weights.
+- Numbers that are not finite stop the run before they reach a checkpoint.
+- A run folder is begun only when everything the training needs has been built. A wish to stop (`stop`) is granted
+  between iterations, after a checkpoint: nothing that was computed is lost.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -20,16 +23,15 @@ from torch import Tensor
 
 from abomed.config.run import RunConfig
 from abomed.engine.checkpoint import prefix_names, select_prefix
-from abomed.engine.compiled import Encoders, compiled_augmentation, compiles
+from abomed.engine.compiled import Encoders, compiles
 from abomed.engine.environment import describe_environment
 from abomed.engine.evaluate import answer_tasks, autocast, backbone_chunk
 from abomed.engine.journal import Journal, cut_journal
 from abomed.engine.lock import RunLock
-from abomed.engine.material import Material, choose_device, fit_queries
+from abomed.engine.material import Material, choose_device, config_of, task_lists
 from abomed.engine.optimiser import pack_optimiser, restore_optimiser
 from abomed.engine.record import RunFolder, create_run, resume_run, write_card
 from abomed.engine.rotation import CheckpointFolder
-from abomed.engine.source import TaskSource
 from abomed.errors import NumericalError
 from abomed.methods.base import MetaStep, Method
 from abomed.methods.registry import create_method
@@ -66,9 +68,15 @@ class TrainResult:
     weights: Path
     chosen_iteration: int
     validation_accuracy: float  # of the best validation
+    validation_iteration: int
+
+    def to_card(self) -> dict[str, Any]:
+        best = {"accuracy": self.validation_accuracy, "iteration": self.validation_iteration}
+        return {"iteration": self.chosen_iteration, "best_validation": best}
 
 
 Watch = Callable[[Event], None]
+Stop = Callable[[], bool]  # whether somebody asked the training to end
 
 
 def train(
@@ -78,38 +86,26 @@ def train(
     *,
     resume: bool = False,
     on_event: Watch | None = None,
+    stop: Stop | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> TrainResult:
-    """Meta-train as `config` says and leave a run folder in `out`."""
+    """Meta-train as `config` says and leave a run folder in `out`.
+
+    When `stop` says so, the run is saved after the iteration in hand and KeyboardInterrupt raised.
+    """
     device = choose_device(config.train.device)
-    described = config_of(config, material)
-    out.mkdir(parents=True, exist_ok=True)
+    described, environment = config_of(config, material), describe_environment(device)
+    card = {**(about or {}), "selection": config.train.selection}
     with RunLock(out) as lock:
-        if resume:
-            resumed = resume_run(out, described, describe_environment(device))
-            run, changes = resumed.run, resumed.changes
-        else:
-            run, changes = create_run(out, described, describe_environment(device), about), ()
-        loop = Loop(config, material, run, device, on_event or (lambda _: None))
+        changes = resume_run(out, described, environment).changes if resume else ()
+        loop = Loop(config, material, RunFolder(out), device, on_event or (lambda _: None))
         if resume:
             loop.recover(changes)
-        return loop.run_to_end(lock)
-
-
-def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
-    """The recorded settings: the configuration, and which images in which division."""
-    split, header = material.split, material.pack.header
-    return {
-        **config.model_dump(mode="json", exclude_none=True),
-        "data": {"source": header.source, "images": header.images, "columns_sha256": header.columns_sha256},
-        "split": {
-            "name": split.name,
-            "base": list(split.base),
-            "novel": list(split.novel),
-            "val_share": split.val_share,
-            "disjoint": split.disjoint,
-        },
-    }
+        else:
+            create_run(out, described, environment, card)
+        result = loop.run_to_end(lock, stop or (lambda: False))
+        write_card(result.run, {**card, **result.to_card()})
+    return result
 
 
 class Loop:
@@ -124,14 +120,19 @@ class Loop:
         self.backbone = self._build_backbone()
         self.encoders = Encoders(self.backbone, compiled=compiles(self.settings, device))
         self.optimiser = self._build_optimiser()
-        self.source, self.validation = self._build_sources(material)
+        lists = task_lists(config, material, device, self.backbone.image_size)
+        self.source, self.validation = lists.training, lists.validation
         self.chunk = backbone_chunk(config.train.chunk, device)
-        self.folder = CheckpointFolder(run.checkpoints)
         self.progress = Progress()
 
-    def run_to_end(self, lock: RunLock) -> TrainResult:
+    @cached_property
+    def folder(self) -> CheckpointFolder:
+        # Made at its first use: until the run is begun, its folder stays empty.
+        return CheckpointFolder(self.run.checkpoints)
+
+    def run_to_end(self, lock: RunLock, stop: Stop) -> TrainResult:
         with Journal(self.run.metrics) as journal:
-            for event in self._events(journal, lock):
+            for event in self._events(journal, lock, stop):
                 self.watch(event)
         return self._hand_on()
 
@@ -156,7 +157,7 @@ class Loop:
             self.watch(Event(found.iteration, {}, 0.0, f"note: {path.name} was passed over: {reason}"))
         self.watch(Event(found.iteration, {}, 0.0, "resumed"))
 
-    def _events(self, journal: Journal, lock: RunLock) -> Iterator[Event]:
+    def _events(self, journal: Journal, lock: RunLock, stop: Stop) -> Iterator[Event]:
         settings, start = self.settings, perf_counter()
         while self.progress.iteration < settings.iterations:
             step = self.iterate()
@@ -167,10 +168,14 @@ class Loop:
                 yield self._tell(journal, Event(done, figures, perf_counter() - start))
             if done % settings.validate_every == 0 or last:
                 yield self._tell(journal, Event(done, self._validate(), perf_counter() - start, "validation"))
-            if done % settings.checkpoint_every == 0 or last or settings.selection == f"iteration={done}":
+            stopped = stop() and not last
+            due = done % settings.checkpoint_every == 0 or settings.selection == f"iteration={done}"
+            if due or last or stopped:
                 journal.sync()
                 lock.confirm()
                 self._save()
+            if stopped:
+                raise KeyboardInterrupt
 
     def iterate(self) -> MetaStep:
         """One meta-update (Alg. 1, l. 6-17)."""
@@ -194,13 +199,22 @@ class Loop:
         sound = torch.stack([gradient.isfinite().all() for gradient in gradients]).all() & step.finite.all()
         if bool(sound):
             return
-        where = step.explain() or "the heads are finite; the backbone's own gradient is not"
-        raise NumericalError(
-            f"numbers are no longer finite at iteration {self.progress.iteration}",
+        raise self._lost(
+            self.progress.iteration + 1,
+            step.explain() or "the heads are finite; the backbone's own gradient is not",
+        )
+
+    def _lost(self, iteration: int, found: str) -> NumericalError:
+        kept = (
+            "no checkpoint had been written yet"
+            if self.folder.is_empty
+            else f"the last checkpoint is kept in {self.run.checkpoints}"
+        )
+        return NumericalError(
+            f"numbers are no longer finite at iteration {iteration}",
             where=str(self.run.path),
-            found=where,
-            right=f"the checkpoint before it is kept ({self.run.checkpoints}); a smaller --outer.lr-outer, "
-            "--inner.steps auto, or --precision float32",
+            found=found,
+            right=f"a smaller --outer.lr-outer, --inner.steps auto, or --precision float32; {kept}",
         )
 
     def _clip(self) -> None:
@@ -239,6 +253,12 @@ class Loop:
 
     def _save(self) -> None:
         packed, progress = pack_optimiser(self.optimiser), self.progress
+        broken = [name for name, t in self.backbone.state_dict().items() if not bool(t.isfinite().all())]
+        if broken:
+            raise self._lost(progress.iteration, f"weights after the update: {broken[0]}")
+        if self.settings.selection == f"iteration={progress.iteration}":
+            # Before the numbered one: a run resumed from that does not come by here again.
+            self.folder.save_named(BEST, progress.iteration, self._model_tensors(), {})
         tensors = {**self._model_tensors(), **packed.tensors, **prefix_names(progress.memory, "memory")}
         state = {
             "optimiser": packed.state,
@@ -246,8 +266,6 @@ class Loop:
             "best_iteration": progress.best_iteration,
         }
         self.folder.save(progress.iteration, tensors, state)
-        if self.settings.selection == f"iteration={progress.iteration}":
-            self.folder.save_named(BEST, progress.iteration, self._model_tensors(), {})
 
     def _hand_on(self) -> TrainResult:
         """Write the selected weights under the name that evaluation and classification read."""
@@ -256,8 +274,8 @@ class Loop:
             chosen = self.folder.read_named(BEST)
             tensors, iteration = chosen.tensors, int(chosen.state["iteration"])
         weights = CheckpointFolder(self.run.path).save_named(CHOSEN, iteration, tensors, {})
-        write_card(self.run, {"selection": self.settings.selection, "iteration": iteration})
-        return TrainResult(self.run, weights, iteration, self.progress.best_accuracy)
+        best = self.progress
+        return TrainResult(self.run, weights, iteration, best.best_accuracy, best.best_iteration)
 
     def _model_tensors(self) -> dict[str, Tensor]:
         return prefix_names(self.backbone.state_dict(), "model")
@@ -274,17 +292,3 @@ class Loop:
                 parameters, outer.lr_outer, momentum=outer.outer_momentum, weight_decay=outer.weight_decay
             )
         return torch.optim.AdamW(parameters, outer.lr_outer, weight_decay=outer.weight_decay)
-
-    def _build_sources(self, material: Material) -> tuple[TaskSource, TaskSource]:
-        settings, spec = self.settings, self.config.episodes
-        images = material.pack.load(self.device)
-        base = material.table(material.parts.train).to(self.device)
-        held_out = material.table(material.parts.validation).to(self.device)
-        augment = self.config.baseline if settings.augment == "baseline" else None
-        size = self.backbone.image_size
-        apply = compiled_augmentation(settings, self.device)
-        training = TaskSource(images, base, spec, settings.seed, "train", size, augment, apply)
-        validation = TaskSource(
-            images, held_out, fit_queries(held_out, spec), settings.seed, "validation", size, None
-        )
-        return training, validation

@@ -39,6 +39,11 @@ class ABOMed(Method):
     normalisation: Normalisation
     name: str = "abo-med"
 
+    def __post_init__(self) -> None:
+        initial_head(
+            self.inner.initial
+        )  # nobody gives a learned head here: refused before anything is written
+
     def meta_gradient(
         self, backbone: Backbone, tasks: TaskImages, memory: Mapping[str, Tensor], *, chunk: int | None
     ) -> MetaStep:
@@ -62,7 +67,8 @@ class ABOMed(Method):
         )
         finite = y.finite & z.finite & gradient.query.isfinite().all(2).all(1)
         explain = partial(self._explain, _constant(support), _constant(query), finite)
-        return MetaStep(_figures(support, query, y, z), finite, _memory(y, z), explain)
+        memory = {} if self.inner.initial == "zero" else _memory(y, z)
+        return MetaStep(_figures(support, query, y, z), finite, memory, explain)
 
     def adapt(
         self, backbone: Backbone, tasks: TaskImages, *, chunk: int | None
@@ -88,7 +94,7 @@ class ABOMed(Method):
 
     def _initial(self, memory: Mapping[str, Tensor]) -> InitialHeads:
         """w0 of this iteration."""
-        if not memory or self.inner.initial == "zero":
+        if not memory:
             return InitialHeads(None, None)
         y = Head(memory["head_y/weight"], memory["head_y/bias"])
         z = Head(memory["head_z/weight"], memory["head_z/bias"])
@@ -100,13 +106,12 @@ class ABOMed(Method):
         )
 
     def _explain(self, support: Examples, query: Examples, finite: Tensor) -> str:
+        """What the first doubtful task of a chunk was solved with."""
         task = int((~finite).nonzero()[0, 0])
         curvature = float(smoothness(support)[task]) + self.inner.ridge
         sizes = (schedule_z(support, self.inner).size, schedule_y(support, query, self.inner).size)
         z, y = (float(size[task]) if isinstance(size, Tensor) else size for size in sizes)
-        return (
-            f"task {task} of its chunk, smoothness L_s = {curvature:.4g}, steps {z:.4g} (z) and {y:.4g} (y)"
-        )
+        return f"smoothness L_s = {curvature:.4g}, steps {z:.4g} (z) and {y:.4g} (y)"
 
 
 def _constant(examples: Examples) -> Examples:

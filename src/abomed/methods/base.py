@@ -45,7 +45,7 @@ class MetaStep:
     figures: Mapping[str, Float[Tensor, " tasks"]]  # per task, for the log: losses, accuracies, residuals
     finite: Bool[Tensor, " tasks"]
     memory: Mapping[str, Tensor] = field(default_factory=dict)  # what the next iteration starts from
-    explain: Callable[[], str] = str  # for tasks that are not finite: which, with their smoothness and steps
+    explain: Callable[[], str] = str  # of the first task that is not finite: which, and its steps
 
 
 class Method(ABC):

@@ -6,6 +6,7 @@ query is scaled by the same factor, so no answer depends on other queries. The f
 gradients flow through it.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -24,6 +25,7 @@ def support_factor(
     support: Float[Tensor, "tasks rows features"], squared_norm: float
 ) -> Float[Tensor, "tasks 1 1"]:
     """What one task's features are multiplied by."""
-    mean = support.float().square().sum(2).mean(1)
+    wide = support.to(torch.promote_types(support.dtype, torch.float32))  # squares of half precision overflow
+    mean = wide.square().sum(2).mean(1)
     # A support set of zeros (a dead network) stays zero instead of becoming NaN.
     return (squared_norm / mean.clamp_min(1e-12)).sqrt().to(support.dtype)[:, None, None]

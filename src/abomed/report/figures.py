@@ -31,25 +31,47 @@ class Row:
 
 def contact_sheet(pack: Pack, columns: int = 8, side: int = 96, seed: int = 0) -> Image.Image:
     """A row per class with images spread over its groups."""
+    return draw_sheet(contact_rows(pack, columns, seed), side)
+
+
+def contact_rows(pack: Pack, columns: int = 8, seed: int = 0) -> list[Row]:
+    """A row per class, for a sheet or for a page that sets names beside pictures itself."""
     rows = []
     for label, name in enumerate(pack.class_names):
         members = (pack.labels == label).nonzero()[:, 0]
         chosen = _spread(members, pack, columns, seed)
         rows.append(Row(name, pack.take(chosen), f"{len(members):,} images"))
-    return draw_sheet(rows, side)
+    return rows
 
 
 def episode_sheet(
     pack: Pack, episodes: Episodes, task: int = 0, columns: int = 8, side: int = 96
 ) -> Image.Image:
     """One task as a learner sees it: the labelled images of each class, then the first of those to be told."""
+    return draw_sheet(episode_rows(pack, episodes, task, columns), side)
+
+
+def episode_rows(pack: Pack, episodes: Episodes, task: int = 0, columns: int = 8) -> list[Row]:
+    """Two rows per class of a task: support, then query."""
     rows = []
     for way, label in enumerate(episodes.classes[task].tolist()):
         name = pack.class_names[label]
         support, query = episodes.support[task, way][:columns], episodes.query[task, way][:columns]
         rows.append(Row(name, pack.take(support.cpu()), f"support, {episodes.spec.shots} labelled"))
         rows.append(Row("", pack.take(query.cpu()), f"query, {len(query)} of {episodes.spec.queries}"))
-    return draw_sheet(rows, side)
+    return rows
+
+
+def draw_strip(images: UInt8[Tensor, "count 3 side side"], side: int) -> Image.Image:
+    """Images in a row, without a name."""
+    strip = Image.new("RGB", (strip_width(len(images), side), side), PAPER)
+    for column, pixels in enumerate(images):
+        strip.paste(_tile(pixels, side), (column * (side + GAP), 0))
+    return strip
+
+
+def strip_width(count: int, side: int) -> int:
+    return count * (side + GAP) - GAP
 
 
 def draw_sheet(rows: Sequence[Row], side: int) -> Image.Image:
@@ -62,9 +84,7 @@ def draw_sheet(rows: Sequence[Row], side: int) -> Image.Image:
         top = GAP + line * (side + GAP)
         _write(pen, row.name, row.remark, top, side)
         for column, pixels in enumerate(row.images):
-            tile = Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
-            tile = tile.resize((side, side), Image.Resampling.LANCZOS)
-            sheet.paste(tile, (LABEL_WIDTH + GAP + column * (side + GAP), top))
+            sheet.paste(_tile(pixels, side), (LABEL_WIDTH + GAP + column * (side + GAP), top))
     return sheet
 
 
@@ -76,6 +96,11 @@ def to_png(image: Image.Image) -> bytes:
 
 def save_png(image: Image.Image, path: Path) -> None:
     path.write_bytes(to_png(image))
+
+
+def _tile(pixels: UInt8[Tensor, "3 height width"], side: int) -> Image.Image:
+    tile = Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0).numpy()))
+    return tile.resize((side, side), Image.Resampling.LANCZOS)
 
 
 def _write(pen: ImageDraw.ImageDraw, name: str, remark: str, top: int, side: int) -> None:

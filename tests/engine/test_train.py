@@ -1,0 +1,380 @@
+"""Training: what it writes, that it repeats itself to the bit, and that no kill changes what it ends with.
+
+ABOMED_KILLS is the number of instants at which a training is killed (6 by default); raise it for a long test.
+"""
+
+import itertools
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from abomed.config.run import RunConfig, load_run_config
+from abomed.engine.checkpoint import read_checkpoint, select_prefix
+from abomed.engine.evaluate import answer_tasks
+from abomed.engine.journal import read_journal
+from abomed.engine.material import Material
+from abomed.engine.record import RunFolder, read_config
+from abomed.engine.rotation import CheckpointFolder
+from abomed.engine.train import Event, Loop, TrainResult, train
+from abomed.errors import CheckpointError, ConfigError, DataError, NumericalError
+from abomed.models import create_backbone
+from tests.engine.made_up import same
+from tests.oracles.engine import (
+    Trainer,
+    figures_without_clock,
+    make_pack,
+    material_of,
+    small_config,
+    was_killed,
+)
+
+KILLS = int(os.environ.get("ABOMED_KILLS", "6"))
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_pack(tmp_path_factory.mktemp("train"))
+
+
+@pytest.fixture(scope="module")
+def run_once(pack: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[RunConfig], TrainResult]:
+    """Trainings by configuration, each done once for all tests that only read it."""
+    done: dict[str, TrainResult] = {}
+
+    def of(config: RunConfig) -> TrainResult:
+        key = config.model_dump_json()
+        if key not in done:
+            done[key] = train(config, material_of(pack, config), tmp_path_factory.mktemp("run"))
+        return done[key]
+
+    return of
+
+
+def weights(result: TrainResult) -> dict[str, torch.Tensor]:
+    return read_checkpoint(result.weights).tensors
+
+
+def checkpoint_of(run: Path, iteration: int) -> Path:
+    return run / "checkpoints" / f"checkpoint-{iteration:08d}.safetensors"
+
+
+def test_a_run_learns_and_writes_what_it_did(run_once: Callable[[RunConfig], TrainResult]) -> None:
+    config = small_config(
+        train={"iterations": 40, "validate_every": 10, "validation_tasks": 20, "augment": "none"},
+        outer={"lr_outer": 3e-3},
+    )
+    result = run_once(config)
+    rows = read_journal(result.run.metrics)
+    training = [row for row in rows if row["kind"] == "train"]
+    validation = [row for row in rows if row["kind"] == "validation"]
+    assert [row["iteration"] for row in training] == list(range(1, 41))
+    assert [row["iteration"] for row in validation] == [10, 20, 30, 40]
+    numbers = [value for row in rows for key, value in row.items() if key not in ("kind", "clock")]
+    assert all(isinstance(value, int | float) for value in numbers), "null stands for what is not finite"
+    early, late = training[:10], training[-10:]
+    mean = {
+        name: [sum(r[name] for r in part) / 10 for part in (early, late)] for name in early[0] if "_" in name
+    }
+    assert mean["loss_z"][1] < 0.8 * mean["loss_z"][0]
+    assert mean["accuracy_z"][1] > mean["accuracy_z"][0]
+    assert all(row["residual_z"] < 1e-3 for row in training)
+    assert result.validation_accuracy == max(row["accuracy"] for row in validation)
+    seconds = [row["clock"]["seconds"] for row in rows]
+    assert seconds == sorted(seconds)
+
+
+def test_the_weights_handed_on_are_those_of_the_last_checkpoint(
+    run_once: Callable[[RunConfig], TrainResult],
+) -> None:
+    result = run_once(small_config())
+    last = read_checkpoint(checkpoint_of(result.run.path, 12))
+    handed_on = read_checkpoint(result.weights)
+    assert same(handed_on.tensors, {n: t for n, t in last.tensors.items() if n.startswith("model/")})
+    assert handed_on.state["iteration"] == last.state["iteration"] == result.chosen_iteration == 12
+    initial = create_backbone("cnn4", image_size=16, seed=10).state_dict()
+    trained = select_prefix(handed_on.tensors, "model")
+    assert trained.keys() == initial.keys()
+    assert not torch.equal(trained["body.blocks.0.conv.weight"], initial["body.blocks.0.conv.weight"])
+    card = json.loads(result.run.card.read_bytes())
+    assert (card["selection"], card["iteration"]) == ("last", 12)
+    assert card["best_validation"]["accuracy"] == result.validation_accuracy
+
+
+def test_the_recorded_settings_give_the_configuration_back(
+    run_once: Callable[[RunConfig], TrainResult],
+) -> None:
+    config = small_config()
+    result = run_once(config)
+    assert load_run_config(preset=None, file=result.run.config) == config
+    assert read_config(result.run)["data"]["source"] == ""
+
+
+def test_twice_the_same_bits(
+    run_once: Callable[[RunConfig], TrainResult], pack: Path, tmp_path: Path
+) -> None:
+    config = small_config()
+    first, second = run_once(config), train(config, material_of(pack, config), tmp_path / "again")
+    assert first.weights.read_bytes() == second.weights.read_bytes()
+    assert figures_without_clock(first.run.metrics) == figures_without_clock(second.run.metrics)
+    other = small_config(train={"seed": 11})
+    assert not same(weights(run_once(other)), weights(first))
+
+
+@pytest.fixture(scope="module")
+def carried() -> RunConfig:
+    """Everything that could be forgotten: moments, momentum of the schedule, heads, running averages, the best."""
+    return small_config(
+        model={"normalisation": "running"},
+        inner={"initial": "carried"},
+        outer={"schedule": "cosine", "clip_norm": 1.0},
+        train={"selection": "best-val", "iterations": 24},
+    )
+
+
+@pytest.mark.parametrize("kind", ["default", "carried"])
+def test_a_killed_and_resumed_run_ends_with_the_same_bits(
+    kind: str, pack: Path, carried: RunConfig, tmp_path: Path
+) -> None:
+    config = carried if kind == "carried" else small_config(train={"iterations": 24})
+    trainer = Trainer(pack)
+    straight = trainer.run(config, tmp_path / "straight")
+    assert straight.code == 0
+    expected = outcome(tmp_path / "straight")
+    instants, killed, resumed = random.Random(kind), 0, 0
+    for number in range(max(1, KILLS // 2)):
+        out = tmp_path / str(number)
+        ended = trainer.run(config, out, kill_after=instants.uniform(0, straight.seconds))
+        for again in itertools.count():
+            killed += was_killed(ended)
+            if ended.code == 0:
+                break
+            assert was_killed(ended)
+            # A kill before config.toml was written left no run: the same command starts it.
+            begun = (out / "config.toml").exists()
+            second = instants.uniform(0, straight.seconds) if number % 2 and again == 0 else None
+            ended = trainer.run(config, out, resume=begun, kill_after=second)
+            resumed += begun
+        assert outcome(out) == expected
+        assert not list(out.rglob("*.tmp-*"))
+    assert killed >= max(1, KILLS // 2) - 1, "the training was faster than the kill more than once"
+    assert resumed >= 1
+
+
+def outcome(run: Path) -> tuple[bytes, bytes, list[dict[str, object]]]:
+    """All that is promised to be equal: weights, optimiser and memory, and the metrics without the clock."""
+    newest = max((run / "checkpoints").glob("checkpoint-*.safetensors"))
+    figures = figures_without_clock(run / "metrics.jsonl")
+    return (run / "weights.safetensors").read_bytes(), newest.read_bytes(), figures
+
+
+def stop_after(iteration: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
+    seen = [0]
+
+    def watch(event: Event) -> None:
+        seen[0] = max(seen[0], event.iteration)
+
+    return watch, lambda: seen[0] >= iteration
+
+
+def stopped_run(config: RunConfig, pack: Path, out: Path, iteration: int) -> Material:
+    material = material_of(pack, config)
+    watch, stop = stop_after(iteration)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, material, out, on_event=watch, stop=stop)
+    return material
+
+
+@pytest.mark.parametrize("iteration", [1, 5, 6])
+def test_a_stop_loses_nothing(
+    iteration: int, run_once: Callable[[RunConfig], TrainResult], pack: Path, tmp_path: Path
+) -> None:
+    config = small_config()
+    material = stopped_run(config, pack, tmp_path / "run", iteration)
+    assert checkpoint_of(tmp_path / "run", iteration).exists()
+    events: list[Event] = []
+    result = train(config, material, tmp_path / "run", resume=True, on_event=events.append)
+    assert (events[0].kind, events[0].iteration) == ("resumed", iteration)
+    assert min(event.iteration for event in events[1:]) == iteration + 1
+    straight = run_once(config)
+    assert result.weights.read_bytes() == straight.weights.read_bytes()
+    assert figures_without_clock(result.run.metrics) == figures_without_clock(straight.run.metrics)
+
+
+def test_a_damaged_checkpoint_is_passed_over_aloud(
+    run_once: Callable[[RunConfig], TrainResult], pack: Path, tmp_path: Path
+) -> None:
+    config = small_config()
+    material = stopped_run(config, pack, tmp_path / "run", 8)
+    newest = checkpoint_of(tmp_path / "run", 8)
+    damaged = bytearray(newest.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    newest.write_bytes(damaged)
+    events: list[Event] = []
+    result = train(config, material, tmp_path / "run", resume=True, on_event=events.append)
+    assert events[0].kind.startswith(f"note: {newest.name} was passed over: ")
+    assert (events[1].kind, events[1].iteration) == ("resumed", 6)
+    straight = run_once(config)
+    assert result.weights.read_bytes() == straight.weights.read_bytes()
+    assert figures_without_clock(result.run.metrics) == figures_without_clock(straight.run.metrics)
+
+
+def test_without_a_whole_checkpoint_nothing_is_guessed(pack: Path, tmp_path: Path) -> None:
+    config = small_config()
+    material = stopped_run(config, pack, tmp_path / "run", 4)
+    for path in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
+        path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no checkpoint in this folder can be used"):
+        train(config, material, tmp_path / "run", resume=True)
+
+
+def test_other_settings_are_refused_by_name(pack: Path, tmp_path: Path) -> None:
+    config = small_config()
+    stopped_run(config, pack, tmp_path / "run", 2)
+    other = small_config(inner={"ridge": 0.1}, train={"iterations": 13})
+    with pytest.raises(ConfigError) as raised:
+        train(other, material_of(pack, other), tmp_path / "run", resume=True)
+    assert str(raised.value).splitlines() == [
+        "the run was started with other settings",
+        f"  where: {tmp_path / 'run' / 'config.toml'}",
+        "  found: inner.ridge was 0.05, now 0.1; train.iterations was 12, now 13",
+        "  right: the settings of the run, or another folder for a run with the new ones",
+    ]
+
+
+def test_a_finished_run_has_nothing_left_to_do(
+    run_once: Callable[[RunConfig], TrainResult], pack: Path
+) -> None:
+    config = small_config()
+    run = run_once(config).run
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    events: list[Event] = []
+    again = train(config, material_of(pack, config), run.path, resume=True, on_event=events.append)
+    assert [(event.kind, event.iteration) for event in events] == [("resumed", 12)]
+    assert again.chosen_iteration == 12
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_is_not_started_twice(run_once: Callable[[RunConfig], TrainResult], pack: Path) -> None:
+    config = small_config()
+    with pytest.raises(CheckpointError, match="there is a run in this folder"):
+        train(config, material_of(pack, config), run_once(config).run.path)
+
+
+def test_what_cannot_be_trained_begins_no_run(pack: Path, tmp_path: Path) -> None:
+    for wrong, error in (
+        (small_config(episodes={"shots": 5}), DataError),
+        (small_config(train={"method": "nope"}), ConfigError),
+        (small_config(inner={"initial": "learned"}), ConfigError),
+    ):
+        with pytest.raises(error):
+            train(wrong, material_of(pack, wrong), tmp_path / "run")
+        assert not list((tmp_path / "run").glob("*"))
+    config = small_config(train={"iterations": 1})
+    assert train(config, material_of(pack, config), tmp_path / "run").weights.exists()
+
+
+def test_lost_numbers_stop_the_run_and_spare_its_checkpoint(pack: Path, tmp_path: Path) -> None:
+    config = small_config(
+        outer={"optimiser": "sgd", "lr_outer": 1e30}, train={"checkpoint_every": 1, "validate_every": 12}
+    )
+    with pytest.raises(NumericalError) as raised:
+        train(config, material_of(pack, config), tmp_path / "run")
+    error = raised.value
+    assert error.exit_code == 4
+    assert error.what == "numbers are no longer finite at iteration 2"
+    assert error.found is not None
+    assert error.found.startswith("task 0 of the batch: smoothness L_s = ")
+    assert error.right is not None
+    assert error.right.endswith(f"the last checkpoint is kept in {tmp_path / 'run' / 'checkpoints'}")
+    newest = CheckpointFolder(tmp_path / "run" / "checkpoints").newest()
+    assert newest.iteration == 1
+    model = select_prefix(newest.checkpoint.tensors, "model")
+    create_backbone("cnn4", image_size=16).load_state_dict(model)
+    assert all(bool(tensor.isfinite().all()) for tensor in model.values())
+    assert [row["iteration"] for row in read_journal(tmp_path / "run" / "metrics.jsonl")] == [1]
+
+
+def test_weights_that_overflow_are_never_saved(pack: Path, tmp_path: Path) -> None:
+    config = small_config(
+        outer={"optimiser": "sgd", "lr_outer": 3e38, "outer_momentum": 0.9}, train={"iterations": 1}
+    )
+    with pytest.raises(NumericalError) as raised:
+        train(config, material_of(pack, config), tmp_path / "run")
+    assert raised.value.found is not None
+    assert raised.value.found.startswith("weights after the update: body.blocks.")
+    assert raised.value.right is not None
+    assert raised.value.right.endswith("no checkpoint had been written yet")
+    assert not list((tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_the_weights_of_a_stated_iteration(run_once: Callable[[RunConfig], TrainResult]) -> None:
+    result = run_once(small_config(train={"selection": "iteration=7"}))
+    assert result.chosen_iteration == 7
+    shorter = run_once(small_config(train={"iterations": 7}))
+    assert same(weights(result), weights(shorter))
+    assert not same(weights(result), weights(run_once(small_config())))
+
+
+def test_the_weights_of_the_best_validation(run_once: Callable[[RunConfig], TrainResult]) -> None:
+    config = small_config(train={"selection": "best-val", "validate_every": 2, "augment": "none"})
+    result = run_once(config)
+    validation = [r for r in read_journal(result.run.metrics) if r["kind"] == "validation"]
+    best = max(row["accuracy"] for row in validation)
+    first = next(row["iteration"] for row in validation if row["accuracy"] == best)
+    assert (result.chosen_iteration, result.validation_accuracy) == (first, best)
+    assert [row["best"] for row in validation] == list(
+        itertools.accumulate((row["accuracy"] for row in validation), max)
+    )
+    shorter = run_once(small_config(train={"iterations": first, "validate_every": 2, "augment": "none"}))
+    assert same(weights(result), weights(shorter))
+
+
+def test_running_statistics_are_learnt_and_saved(run_once: Callable[[RunConfig], TrainResult]) -> None:
+    running = weights(run_once(small_config(model={"normalisation": "running"}, train={"iterations": 2})))
+    support = weights(run_once(small_config(train={"iterations": 2})))
+    name = "model/body.blocks.0.norm.running_mean"
+    assert bool(running[name].any())
+    assert not support[name].any()
+
+
+def test_a_cosine_schedule_falls_to_nought_after_the_last_update(pack: Path, tmp_path: Path) -> None:
+    config = small_config(outer={"schedule": "cosine"}, train={"iterations": 4})
+    loop = Loop(config, material_of(pack, config), RunFolder(tmp_path), CPU, lambda _: None)
+    rates = []
+    for _ in range(4):
+        loop.iterate()
+        rates.append(loop.optimiser.param_groups[0]["lr"])
+    assert rates == pytest.approx([1e-3, 0.85355339e-3, 0.5e-3, 0.14644661e-3])
+
+
+def test_clipping_bounds_the_norm_of_the_update(pack: Path, tmp_path: Path) -> None:
+    def length_of_first_update(outer: dict[str, object]) -> float:
+        config = small_config(outer={"optimiser": "sgd", "lr_outer": 1.0, **outer})
+        loop = Loop(config, material_of(pack, config), RunFolder(tmp_path), CPU, lambda _: None)
+        before = [p.detach().clone() for p in loop.backbone.parameters()]
+        loop.iterate()
+        moved = [p.detach() - b for p, b in zip(loop.backbone.parameters(), before, strict=True)]
+        return float(torch.cat([m.flatten() for m in moved]).norm())
+
+    free = length_of_first_update({})
+    assert length_of_first_update({"clip_norm": free / 2}) == pytest.approx(free / 2, rel=1e-4)
+    assert length_of_first_update({"clip_norm": free * 2}) == pytest.approx(free, rel=1e-6)
+
+
+def test_validation_is_the_same_list_every_time(
+    run_once: Callable[[RunConfig], TrainResult], pack: Path, tmp_path: Path
+) -> None:
+    config = small_config()
+    result = run_once(config)
+    loop = Loop(config, material_of(pack, config), RunFolder(tmp_path), CPU, lambda _: None)
+    loop.backbone.load_state_dict(select_prefix(weights(result), "model"))
+    answers = answer_tasks(loop.method, loop.backbone, loop.validation, 4, chunk=loop.chunk)
+    told = [row for row in read_journal(result.run.metrics) if row["kind"] == "validation"][-1]
+    assert float(answers.accuracy.mean()) == told["accuracy"]
+    assert told["half_width"] == pytest.approx(1.96 * float(answers.accuracy.std()) / 2)
