@@ -17,8 +17,10 @@ import pytest
 from abomed.cli.main import call
 from abomed.data.packed import open_pack
 from tests.data.bad_inputs import CASES
+from tests.data.input_page import make_page
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bad_inputs.json"
+PAGE = Path(__file__).parents[2] / "docs" / "input.md"
 ENOUGH = 40
 
 
@@ -63,6 +65,13 @@ def test_the_catalogue_is_whole() -> None:
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
     assert set(golden) == set(CASES)
     assert len(CASES) >= ENOUGH
+
+
+def test_the_page_says_the_same() -> None:
+    page = make_page(json.loads(GOLDEN.read_text(encoding="utf-8")))
+    if os.environ.get("ABOMED_GOLDEN") == "write":
+        PAGE.write_text(page, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == page
 
 
 def test_refusal_leaves_no_file_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

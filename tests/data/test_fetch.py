@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.data.file_server import Server, tar_of, zip_of
 
 from abomed.config.fetch import FetchSettings
 from abomed.data.catalogue import SOURCES
@@ -20,6 +19,7 @@ from abomed.data.repack import repack
 from abomed.data.sources import match_source
 from abomed.data.transfer import transfer
 from abomed.errors import ConfigError, DataError, MissingExtraError
+from tests.data.file_server import Server, tar_of, zip_of
 
 pytest.importorskip("pooch")
 QUICK = FetchSettings(attempts=3, pause=0.0, timeout=5.0)

@@ -130,8 +130,8 @@ def quickstart(
         facts=[
             ("images", f"{len(pack):,} of {len(pack.class_names)} classes"),
             ("made-up patients", f"{len(pack.group_names):,}"),
-            ("meta-training", f"{run.iteration:,} iterations on {len(run.split.base)} classes"),
-            ("all of it took", f"{watch.total:.0f} seconds, no network"),
+            ("meta-training", f"{run.iteration:,} iterations"),
+            ("all of it took", f"{watch.total:.0f} seconds"),
         ],
         tables=report.tables,
         findings=report.findings,

@@ -54,12 +54,13 @@ class PackResult:
 
 def write_pack(
     manifest: Manifest,
-    out: Path,
+    out: str | Path,
     decode: DecodeSettings | None = None,
     pack: PackSettings | None = None,
     on_progress: Progress | None = None,
 ) -> PackResult:
     """Decode every image of `manifest` into the pack `out`."""
+    out = Path(out)
     decode, pack = decode or DecodeSettings(), pack or PackSettings()
     rows = len(manifest.records)
     row_bytes = 3 * pack.size**2

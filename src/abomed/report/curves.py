@@ -171,6 +171,7 @@ def _draw(
         if chance is not None:
             axes.axhline(scale * chance, color=GREY, ls="--", lw=1, label=f"guessing, {scale * chance:.0f} %")
         _dress(axes, what)
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8.5, frameon=False)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return to_inline_svg(buffer.getvalue(), f"{what} over the iterations of meta-training")
@@ -201,4 +202,3 @@ def _dress(axes: "Axes", what: str) -> None:
     axes.tick_params(colors=INK, labelsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, color=GREY, alpha=0.25)
-    axes.legend(fontsize=8.5, frameon=False)

@@ -18,6 +18,8 @@ from abomed.report.page import accuracy_row, percent, picture, points, span, str
 from abomed.types import counted
 
 EXPLAINED = 2  # queries of each class
+# The map before the last: at 48 px the last one has three cells a side, which are larger than the cells in the image.
+HEAT_LAYER = "backbone.body.blocks.2"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def describe_accuracies(run: TrainedRun, pack: Pack, found: Comparison) -> dict[
     trained, chance = found.trained, 1 / found.trained.spec.ways
     remarks = {
         "untrained": ("untrained backbone", "the same network with its initial weights"),
-        "mean colour": ("mean colour alone", "three numbers: mean red, green and blue"),
+        "mean colour": ("mean colour alone", "tells the patient's stain, and other patients are asked about"),
         "image size": ("image size alone", _remark_on_size(pack)),
         "raw pixels": ("raw pixels", f"the image itself at {RAW_SIDE} by {RAW_SIDE} pixels"),
         "trained": (
@@ -120,7 +122,7 @@ def explain_queries(run: TrainedRun, pack: Pack, episodes: Episodes) -> list[Hea
     support, queries = pack.take(episodes.support[0].flatten()), pack.take(asked.flatten())
     labels = torch.arange(spec.ways).repeat_interleave(spec.shots)
     classifier = heatmap.fit_task(run.backbone, prepare(support, size), labels, spec.ways, run.config.inner)
-    explained = heatmap.explain(classifier, prepare(queries, size))
+    explained = heatmap.explain(classifier, prepare(queries, size), HEAT_LAYER)
     names = [pack.class_names[label].replace("_", " ") for label in episodes.classes[0].tolist()]
     shown = prepare(queries, heatmap.SHOWN_SIDE)
     return [
@@ -140,5 +142,5 @@ def _named(rows: list[figures.Row]) -> list[figures.Row]:
 
 def _remark_on_size(pack: Pack) -> str:
     if bool((pack.sizes == pack.sizes[0]).all()):
-        return "all images of this set have one size, so this is guessing"
+        return "one size in all of this set, so this is guessing"
     return "two numbers: width and height of the originals"

@@ -1,0 +1,89 @@
+"""What the README says must be so: its Python runs, its figures stand in results/."""
+
+import json
+import os
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from abomed.config.synthetic import SyntheticSettings
+from abomed.data.synthetic import write_folder
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SETS = {"pap-smear": 0, "isic2018": 1, "breakhis400": 2}
+
+
+def _cells(first: str) -> list[str]:
+    row = next(line for line in README.splitlines() if line.startswith(f"| {first}"))
+    return [cell.strip().replace("*", "") for cell in row.strip("|").split("|")][1:]
+
+
+def test_the_python_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert code is not None
+    assert len([line for line in code.group(1).splitlines() if line.strip()]) <= 13
+    settings = SyntheticSettings(
+        size=32,
+        images_per_class=24,
+        groups_per_class=8,
+        classes=("mitotic_figures", "vacuolated", "gland_rings"),
+    )
+    write_folder(settings, tmp_path / "FOLDER")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)  # one worker: in this process
+    exec(code.group(1), {})
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(r"[0-9a-f]{64} torch\.Size\(\[4, 15, 3, 128, 128\]\)", last)
+
+
+@pytest.mark.parametrize(
+    ("row", "pick"),
+    [
+        ("untrained CNN4", lambda run: run["untrained"]),
+        ("ABO-Med, preset `default`", lambda run: run["rows"]["support"]),
+        ("the same, transductive", lambda run: run["rows"]["episode"]),
+    ],
+)
+def test_the_first_table_stands_in_results(row: str, pick: object) -> None:
+    sets = json.loads((ROOT / "results/first-table/default-5-shot.json").read_text(encoding="utf-8"))["sets"]
+    cells = _cells(row)
+    for name, column in SETS.items():
+        accuracies = [100 * pick(run)["over_tasks"]["mean"] for run in sets[name]["runs"]]  # type: ignore[operator]
+        mean, low, high = statistics.mean(accuracies), min(accuracies), max(accuracies)
+        assert cells[column] == f"{mean:.1f} ({low:.1f} to {high:.1f})"
+
+
+def test_the_audit_table_stands_in_results() -> None:
+    names = {"papsmear": 0, "isic2018": 1, "breakhis400x": 2}
+    told = {
+        name: json.loads((ROOT / f"results/audit/{name}.json").read_text(encoding="utf-8")) for name in names
+    }
+    by_size, shared = _cells("class told by image size"), _cells("5-shot queries of the novel classes")
+    for name, column in names.items():
+        text = json.dumps(told[name])
+        size = re.search(r"[\d.]+", by_size[column])
+        assert size is not None
+        assert f"{float(size.group()) / 100:.3f}" in {
+            f"{value:.3f}" for value in _numbers(told[name]["shortcuts"])
+        }
+        share = re.search(r"[\d.]+", shared[column])
+        assert share is not None
+        assert f"{share.group()} % of the queries of the novel classes" in text
+
+
+def _numbers(value: object) -> list[float]:
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in _numbers(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in _numbers(item)]
+    return [float(value)] if isinstance(value, int | float) else []
+
+
+def test_links_lead_somewhere() -> None:
+    for link in re.findall(r"\]\((?!http)([^)]+)\)", README):
+        assert (ROOT / link).exists(), link
