@@ -75,3 +75,12 @@ def test_workers_need_no_torch() -> None:
     """A decoding process starts in a fraction of a second only as long as torch stays out of it."""
     code = "import sys, abomed.data.crew; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_is_there() -> None:
+    import abomed
+
+    for name in abomed.__all__:
+        assert getattr(abomed, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = abomed.nothing

@@ -174,7 +174,10 @@ def _origins(error: ValidationError, layers: Mapping[str, Layer]) -> str | None:
     """Which layers the refused values came from."""
     faulty = [tuple(str(part) for part in fault["loc"][:2]) for fault in error.errors()]
     found = [
-        next((name for name, layer in reversed(tuple(layers.items())) if place[-1] in layer.get(place[0], {})), None)
+        next(
+            (name for name, layer in reversed(tuple(layers.items())) if place[-1] in layer.get(place[0], {})),
+            None,
+        )
         for place in faulty
         if len(place) == 2
     ]

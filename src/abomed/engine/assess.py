@@ -102,7 +102,7 @@ def load_run(folder: Path) -> TrainedRun:
         raise CheckpointError(
             "the settings and the weights of the run do not belong together",
             where=str(folder),
-            found=str(error),
+            found=f"{type(error).__name__}: {str(error).splitlines()[0]}",
             right="the files as `abomed train` wrote them",
         ) from None
     return TrainedRun(config, split, source, backbone, int(checkpoint.state["iteration"]))
