@@ -8,7 +8,7 @@ import pytest
 from abomed.cli import main
 from tests.oracles.engine import make_folder, make_pack
 
-SMALL = "--tasks 20 --queries 3 --device cpu".split()
+SMALL = ["--tasks", "20", "--queries", "3", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")

@@ -172,8 +172,9 @@ def test_unknown_preset() -> None:
             [
                 "the configuration is not valid",
                 "  where: FILE",
-                "  found: model.backbone = 'cnn5': unknown backbone 'cnn5': did you mean 'cnn4'? one of cnn4, resnet10, "
-                "resnet18, resnet25, vit-tiny, or timm:NAME with the extra [pretrained]; train.iterations = 'many': "
+                "  found: model.backbone = 'cnn5': unknown backbone 'cnn5': did you mean 'cnn4'? one of cnn4, "
+                "resnet10, resnet18, resnet25, vit-tiny, or timm:NAME with the extra [pretrained]; "
+                "train.iterations = 'many': "
                 "Input should be a valid integer, unable to parse string as an integer",
             ],
         ),

@@ -127,7 +127,8 @@ def test_classes_of_another_data_set(run: TrainedRun, tmp_path: Path) -> None:
     assert str(raised.value).splitlines() == [
         "the run's novel classes are not in this data set",
         f"  where: {other.path}",
-        f"  found: classes {', '.join(names)}; the run was trained on {run.source} without {', '.join(run.split.novel)}",
+        f"  found: classes {', '.join(names)}; "
+        f"the run was trained on {run.source} without {', '.join(run.split.novel)}",
         "  right: --classes all to test on every class of another data set",
     ]
     assert assess_one(run, other, classes="all").classes == names
@@ -145,7 +146,7 @@ def test_whose_statistics_normalise_is_said_and_done(run: TrainedRun, pack: Pack
 
 def test_chunks_change_nothing(run: TrainedRun, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = assess_one(run, pack)
-    monkeypatch.setattr(module, "backbone_chunk", lambda chunk, device: None)
+    monkeypatch.setattr(module, "backbone_chunk", lambda *_: None)
     together = assess_one(run, pack)
     # float32 features whose sums are taken in another order; solved to a relative gradient of 1e-4.
     torch.testing.assert_close(together.scores.log_loss, one_by_one.scores.log_loss, rtol=1e-3, atol=1e-4)

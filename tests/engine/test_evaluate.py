@@ -23,7 +23,7 @@ class Brightness(Method):
     def meta_gradient(self, *_: object, **__: object) -> MetaStep:
         raise NotImplementedError
 
-    def adapt(self, backbone: Backbone, tasks: TaskImages, *, chunk: int | None) -> Tensor:
+    def adapt(self, backbone: Backbone, tasks: TaskImages, *, chunk: int | None) -> Tensor:  # noqa: ARG002
         support, query = (side.mean((2, 3, 4)) for side in (tasks.support, tasks.query))
         return -(query.unsqueeze(2) - support.unsqueeze(1)).abs()
 

@@ -1,6 +1,5 @@
 """Dividing a pack: which split is taken, what is refused before a training begins."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from abomed.config.run import RunConfig, load_run_config
 from abomed.data.packed import Pack, open_pack
 from abomed.data.splits import Split, load_split, random_split
 from abomed.engine.material import (
-    Material,
     choose_device,
     choose_split,
     config_of,
@@ -48,7 +46,7 @@ def test_without_a_name_classes_are_drawn_by_seed(pack: Pack) -> None:
 
 
 def test_a_known_data_set_has_the_split_of_its_lineage(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = replace(pack.header, source="pap-smear")
+    named = pack.header.model_copy(update={"source": "pap-smear"})
     monkeypatch.setattr(pack, "header", named)
     assert choose_split(pack, None, seed=4) == load_split("tra-maml", "pap-smear")
     with pytest.raises(DataError, match="does not fit the classes of the data"):

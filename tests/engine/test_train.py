@@ -1,12 +1,7 @@
-"""Training: what it writes, that it repeats itself to the bit, and that no kill changes what it ends with.
-
-ABOMED_KILLS is the number of instants at which a training is killed (6 by default); raise it for a long test.
-"""
+"""Training: what it writes, that it repeats itself to the bit, what it hands on, and when it stops by itself."""
 
 import itertools
 import json
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,23 +12,19 @@ from abomed.config.run import RunConfig, load_run_config
 from abomed.engine.checkpoint import read_checkpoint, select_prefix
 from abomed.engine.evaluate import answer_tasks
 from abomed.engine.journal import read_journal
-from abomed.engine.material import Material
 from abomed.engine.record import RunFolder, read_config
 from abomed.engine.rotation import CheckpointFolder
-from abomed.engine.train import Event, Loop, TrainResult, train
+from abomed.engine.train import Loop, TrainResult, train
 from abomed.errors import CheckpointError, ConfigError, DataError, NumericalError
 from abomed.models import create_backbone
 from tests.engine.made_up import same
 from tests.oracles.engine import (
-    Trainer,
     figures_without_clock,
     make_pack,
     material_of,
     small_config,
-    was_killed,
 )
 
-KILLS = int(os.environ.get("ABOMED_KILLS", "6"))
 CPU = torch.device("cpu")
 
 
@@ -130,140 +121,6 @@ def test_twice_the_same_bits(
     assert figures_without_clock(first.run.metrics) == figures_without_clock(second.run.metrics)
     other = small_config(train={"seed": 11})
     assert not same(weights(run_once(other)), weights(first))
-
-
-@pytest.fixture(scope="module")
-def carried() -> RunConfig:
-    """Everything that could be forgotten: moments, momentum of the schedule, heads, running averages, the best."""
-    return small_config(
-        model={"normalisation": "running"},
-        inner={"initial": "carried"},
-        outer={"schedule": "cosine", "clip_norm": 1.0},
-        train={"selection": "best-val", "iterations": 24},
-    )
-
-
-@pytest.mark.parametrize("kind", ["default", "carried"])
-def test_a_killed_and_resumed_run_ends_with_the_same_bits(
-    kind: str, pack: Path, carried: RunConfig, tmp_path: Path
-) -> None:
-    config = carried if kind == "carried" else small_config(train={"iterations": 24})
-    trainer = Trainer(pack)
-    straight = trainer.run(config, tmp_path / "straight")
-    assert straight.code == 0
-    expected = outcome(tmp_path / "straight")
-    instants, killed, resumed = random.Random(kind), 0, 0
-    for number in range(max(1, KILLS // 2)):
-        out = tmp_path / str(number)
-        ended = trainer.run(config, out, kill_after=instants.uniform(0, straight.seconds))
-        for again in itertools.count():
-            killed += was_killed(ended)
-            if ended.code == 0:
-                break
-            assert was_killed(ended)
-            # A kill before config.toml was written left no run: the same command starts it.
-            begun = (out / "config.toml").exists()
-            second = instants.uniform(0, straight.seconds) if number % 2 and again == 0 else None
-            ended = trainer.run(config, out, resume=begun, kill_after=second)
-            resumed += begun
-        assert outcome(out) == expected
-        assert not list(out.rglob("*.tmp-*"))
-    assert killed >= max(1, KILLS // 2) - 1, "the training was faster than the kill more than once"
-    assert resumed >= 1
-
-
-def outcome(run: Path) -> tuple[bytes, bytes, list[dict[str, object]]]:
-    """All that is promised to be equal: weights, optimiser and memory, and the metrics without the clock."""
-    newest = max((run / "checkpoints").glob("checkpoint-*.safetensors"))
-    figures = figures_without_clock(run / "metrics.jsonl")
-    return (run / "weights.safetensors").read_bytes(), newest.read_bytes(), figures
-
-
-def stop_after(iteration: int) -> tuple[Callable[[Event], None], Callable[[], bool]]:
-    seen = [0]
-
-    def watch(event: Event) -> None:
-        seen[0] = max(seen[0], event.iteration)
-
-    return watch, lambda: seen[0] >= iteration
-
-
-def stopped_run(config: RunConfig, pack: Path, out: Path, iteration: int) -> Material:
-    material = material_of(pack, config)
-    watch, stop = stop_after(iteration)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, material, out, on_event=watch, stop=stop)
-    return material
-
-
-@pytest.mark.parametrize("iteration", [1, 5, 6])
-def test_a_stop_loses_nothing(
-    iteration: int, run_once: Callable[[RunConfig], TrainResult], pack: Path, tmp_path: Path
-) -> None:
-    config = small_config()
-    material = stopped_run(config, pack, tmp_path / "run", iteration)
-    assert checkpoint_of(tmp_path / "run", iteration).exists()
-    events: list[Event] = []
-    result = train(config, material, tmp_path / "run", resume=True, on_event=events.append)
-    assert (events[0].kind, events[0].iteration) == ("resumed", iteration)
-    assert min(event.iteration for event in events[1:]) == iteration + 1
-    straight = run_once(config)
-    assert result.weights.read_bytes() == straight.weights.read_bytes()
-    assert figures_without_clock(result.run.metrics) == figures_without_clock(straight.run.metrics)
-
-
-def test_a_damaged_checkpoint_is_passed_over_aloud(
-    run_once: Callable[[RunConfig], TrainResult], pack: Path, tmp_path: Path
-) -> None:
-    config = small_config()
-    material = stopped_run(config, pack, tmp_path / "run", 8)
-    newest = checkpoint_of(tmp_path / "run", 8)
-    damaged = bytearray(newest.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    newest.write_bytes(damaged)
-    events: list[Event] = []
-    result = train(config, material, tmp_path / "run", resume=True, on_event=events.append)
-    assert events[0].kind.startswith(f"note: {newest.name} was passed over: ")
-    assert (events[1].kind, events[1].iteration) == ("resumed", 6)
-    straight = run_once(config)
-    assert result.weights.read_bytes() == straight.weights.read_bytes()
-    assert figures_without_clock(result.run.metrics) == figures_without_clock(straight.run.metrics)
-
-
-def test_without_a_whole_checkpoint_nothing_is_guessed(pack: Path, tmp_path: Path) -> None:
-    config = small_config()
-    material = stopped_run(config, pack, tmp_path / "run", 4)
-    for path in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
-        path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match="no checkpoint in this folder can be used"):
-        train(config, material, tmp_path / "run", resume=True)
-
-
-def test_other_settings_are_refused_by_name(pack: Path, tmp_path: Path) -> None:
-    config = small_config()
-    stopped_run(config, pack, tmp_path / "run", 2)
-    other = small_config(inner={"ridge": 0.1}, train={"iterations": 13})
-    with pytest.raises(ConfigError) as raised:
-        train(other, material_of(pack, other), tmp_path / "run", resume=True)
-    assert str(raised.value).splitlines() == [
-        "the run was started with other settings",
-        f"  where: {tmp_path / 'run' / 'config.toml'}",
-        "  found: inner.ridge was 0.05, now 0.1; train.iterations was 12, now 13",
-        "  right: the settings of the run, or another folder for a run with the new ones",
-    ]
-
-
-def test_a_finished_run_has_nothing_left_to_do(
-    run_once: Callable[[RunConfig], TrainResult], pack: Path
-) -> None:
-    config = small_config()
-    run = run_once(config).run
-    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    events: list[Event] = []
-    again = train(config, material_of(pack, config), run.path, resume=True, on_event=events.append)
-    assert [(event.kind, event.iteration) for event in events] == [("resumed", 12)]
-    assert again.chosen_iteration == 12
-    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 
 def test_a_run_is_not_started_twice(run_once: Callable[[RunConfig], TrainResult], pack: Path) -> None:

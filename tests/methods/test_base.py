@@ -21,5 +21,5 @@ def test_a_step_remembers_and_explains_nothing_unless_told() -> None:
 
 
 def test_a_method_without_its_two_answers_is_none() -> None:
-    with pytest.raises(TypeError, match="adapt.*meta_gradient"):
+    with pytest.raises(TypeError, match=r"adapt.*meta_gradient"):
         Method()  # type: ignore[abstract]

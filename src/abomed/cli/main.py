@@ -30,7 +30,7 @@ app.command("abomed.cli.data:app", name="data", help="Read, pack, audit and veri
 app.command(
     "abomed.cli.quickstart:quickstart",
     name="quickstart",
-    help="The whole path on a synthetic set: images, pack, audit, episodes, a page.",
+    help="Minutes on a synthetic set: images, audit, meta-training, unseen classes, a page.",
 )
 app.command(
     "abomed.cli.check:check",

@@ -42,8 +42,8 @@ IMAGES_PER_PATIENT, LEAST_PATIENTS = 5, 8
 LEAST_IMAGES = 30  # of which a fifth validates: five labelled and one asked
 COMMANDS = """abomed data audit FOLDER
 abomed data pack FOLDER --out my.safetensors
-abomed train --data my.safetensors --out my-run --preset tiny    # minutes on a processor
-abomed train --data my.safetensors --out my-run                  # the full recipe, for a GPU
+abomed train --data my.safetensors --out my-trial --preset tiny    # minutes on a processor
+abomed train --data my.safetensors --out my-run                    # the full recipe, for a GPU
 abomed evaluate my-run --data my.safetensors --disjoint groups"""
 
 AtLeastTwo = Annotated[int, Parameter(validator=validators.Number(gte=2))]

@@ -25,7 +25,6 @@ from abomed.config.episodes import EpisodeSpec
 from abomed.config.models import ModelSettings
 from abomed.config.train import OuterSettings, TrainSettings
 from abomed.errors import ConfigError
-from abomed.types import printable
 
 PRESETS = ("default", "paper", "tiny")
 PREFIX = "ABOMED_"
@@ -148,7 +147,7 @@ def _list(variable: str, text: str) -> Any:
     except tomllib.TOMLDecodeError:
         raise ConfigError(
             f"the environment variable {variable} is not a list",
-            found=f"'{printable(text)}'",
+            found=repr(text),
             right="a list as in TOML: [0.5, 1.0]",
         ) from None
 

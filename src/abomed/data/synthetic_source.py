@@ -20,8 +20,8 @@ class SyntheticStore:
 
     def read(self, path: str) -> bytes:
         buffer = io.BytesIO()
-        # BMP: the fastest format to write and to read back, without loss.
-        Image.fromarray(render(self.settings, self._specs[path])).save(buffer, "BMP")
+        # Stored, not compressed: these bytes live in memory only.
+        Image.fromarray(render(self.settings, self._specs[path])).save(buffer, "PNG", compress_level=0)
         return buffer.getvalue()
 
     @cached_property
