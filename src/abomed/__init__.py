@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from abomed.audit.report import audit as audit_pack
+    from abomed.audit.report import audit as audit_pack  # noqa: F401  (a public name of another spelling)
     from abomed.config.episodes import EpisodeSpec as EpisodeSpec
     from abomed.config.run import RunConfig as RunConfig
     from abomed.config.run import load_run_config as load_run_config

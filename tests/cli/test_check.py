@@ -105,7 +105,15 @@ def test_a_run_is_examined_with_its_own_weights_and_settings(
 ) -> None:
     config = load_run_config("paper", flags={"model": {"image_size": SIZE}, "train": {"seed": 5}})
     run = tmp_path / "run"
-    create_run(run, config.model_dump(mode="json", exclude_none=True), {})
+    split = {
+        "name": "made-up",
+        "base": ["a", "b"],
+        "novel": ["c", "d"],
+        "val_share": 0.2,
+        "disjoint": "images",
+    }
+    settings = config.model_dump(mode="json", exclude_none=True)
+    create_run(run, {**settings, "data": {"source": "made-up"}, "split": split}, {})
     weights = create_backbone("cnn4", image_size=SIZE, seed=77)
     tensors = prefix_names(weights.state_dict(), "model")
     write_checkpoint(run / "weights.safetensors", tensors, {"iteration": 1200})
@@ -131,7 +139,7 @@ def test_tasks_of_a_pack(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "code", "said"),
     [
         (["--run", "r", "--preset", "tiny"], 2, "settings of its own"),
-        (["--run", "nowhere"], 3, "no run in this folder"),
+        (["--run", "nowhere"], 3, "no finished run"),
         (["--out", "curves.pdf"], 2, "ending in .png"),
         (["--tasks", "0"], 2, "tasks"),
         (["--preset", "papers"], 2, "preset"),

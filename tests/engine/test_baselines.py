@@ -19,7 +19,7 @@ from abomed.data.packed import Pack, open_pack
 from abomed.data.splits import Split
 from abomed.data.synthetic_source import synthetic_manifest
 from abomed.engine import baselines
-from abomed.engine.assess import STREAM, TrainedRun, restrict
+from abomed.engine.assess import STREAM, TrainedRun, pool_interval, restrict
 from abomed.episodes import Episodes, draw_episodes
 from abomed.errors import ConfigError, DataError
 from abomed.models import create_backbone
@@ -163,4 +163,4 @@ def test_a_comparison_is_of_one_kind_of_task(pack: Pack, run: TrainedRun) -> Non
 def test_one_patient_per_class_has_no_interval(pack: Pack, episodes: Episodes, tmp_path: Path) -> None:
     lonely = open_pack(pack.path)
     lonely.groups = lonely.labels.clone()
-    assert baselines.pool_interval(torch.ones(12, 9), episodes, lonely) is None
+    assert pool_interval(torch.ones(12, 9), episodes, lonely) is None

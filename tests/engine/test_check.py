@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -24,11 +23,8 @@ from abomed.engine.check import (
     check_examples,
     draw_from_pack,
     draw_synthetic,
-    load_trained,
 )
-from abomed.engine.checkpoint import prefix_names, write_checkpoint
-from abomed.engine.record import create_run
-from abomed.errors import CheckpointError, ConfigError, NumericalError
+from abomed.errors import ConfigError, NumericalError
 from abomed.models import Backbone, create_backbone
 from abomed.types import Finding, Level
 from tests.oracles import bilevel as oracle
@@ -222,41 +218,3 @@ def test_a_small_pack_gets_fewer_queries_and_never_fewer_shots(pack: Pack) -> No
     drawn = draw_from_pack(pack, EpisodeSpec(ways=2, shots=2, queries=15), SIZE, tasks=2, seed=0)
     assert (drawn.spec.shots, drawn.spec.queries) == (2, 4)
     assert drawn.images.query.shape[:2] == (2, 8)
-
-
-def write_run(folder: Path, weights: Backbone) -> RunConfig:
-    config = config_of("tiny")
-    recorded = config.model_dump(mode="json", exclude_none=True)
-    create_run(folder, {**recorded, "data": {"source": "x"}, "split": {"name": "y"}}, {})
-    write_weights(folder, prefix_names(weights.state_dict(), "model"))
-    return config
-
-
-def write_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
-    write_checkpoint(folder / "weights.safetensors", tensors, {"iteration": 7})
-
-
-def test_a_run_comes_back_with_its_weights_and_settings(tmp_path: Path) -> None:
-    trained = create_backbone("cnn4", image_size=SIZE, seed=99)
-    config = write_run(tmp_path / "run", trained)
-    loaded = load_trained(tmp_path / "run")
-    assert loaded.config == config
-    assert loaded.iteration == 7
-    for name, tensor in trained.state_dict().items():
-        assert torch.equal(loaded.backbone.state_dict()[name], tensor)
-
-
-def test_a_run_that_cannot_be_examined_says_why(tmp_path: Path, backbone: Backbone) -> None:
-    with pytest.raises(CheckpointError, match="no run in this folder"):
-        load_trained(tmp_path / "nothing")
-    write_run(tmp_path / "other", backbone)
-    write_weights(tmp_path / "other", {"model/body.blocks.0.conv.weight": torch.zeros(64, 3, 3, 3)})
-    with pytest.raises(CheckpointError, match="not those of the backbone cnn4"):
-        load_trained(tmp_path / "other")
-    (tmp_path / "other" / "weights.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="handed on no weights"):
-        load_trained(tmp_path / "other")
-    config = tmp_path / "other" / "config.toml"
-    config.write_text(config.read_text().replace("ridge = ", "ridgge = "))
-    with pytest.raises(ConfigError, match=r"inner\.ridgge"):
-        load_trained(tmp_path / "other")

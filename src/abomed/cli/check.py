@@ -102,7 +102,7 @@ def _choose_picture(out: Path | None) -> Path | None:
 
 
 def _open_subject(run: Path | None, preset: str | None, seed: int | None) -> Subject:
-    from abomed.engine.check import load_trained
+    from abomed.engine.assess import load_run
     from abomed.models import create_backbone
 
     if run is None:
@@ -118,7 +118,7 @@ def _open_subject(run: Path | None, preset: str | None, seed: int | None) -> Sub
             found=f"--run {run} and --preset {preset}",
             right="one of the two",
         )
-    trained = load_trained(run)
+    trained = load_run(run)
     name = trained.config.model.backbone
     return Subject(
         trained.backbone, trained.config, f"{name} with the weights of {run}, iteration {trained.iteration:,}"

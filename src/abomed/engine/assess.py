@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from abomed.config.episodes import EpisodeSpec
@@ -27,7 +28,7 @@ from abomed.engine.intervals import Interval, over_tasks
 from abomed.engine.metrics import Scores, score_tasks
 from abomed.engine.record import RunFolder, read_config
 from abomed.engine.source import TaskSource
-from abomed.episodes import ClassTable, class_table
+from abomed.episodes import ClassTable, Episodes, class_table
 from abomed.errors import CheckpointError, DataError
 from abomed.methods.registry import create_method
 from abomed.models import Backbone, create_backbone
@@ -181,16 +182,17 @@ def _assess_one(
         tuple(pack.class_names[label] for label in table.labels.tolist()),
         normalisation,
         over_tasks(scores.accuracy),
-        _over_pool(scores, answers.episodes, pack),
+        pool_interval(scores.correct.double(), answers.episodes, pack),
         scores,
         answers.episodes.hash,
     )
 
 
-def _over_pool(scores: Scores, episodes: Any, pack: Pack) -> Interval | None:
+def pool_interval(values: Float[Tensor, "tasks rows"], episodes: Episodes, pack: Pack) -> Interval | None:
+    """The mean of one figure per answer, for other images or patients; None where they are too few to tell."""
     groups = pack.groups if bool((pack.groups >= 0).any()) else None
     try:
-        return over_pool(scores.correct, units_of(episodes, groups))
+        return over_pool(values, units_of(episodes, groups))
     except DataError:  # a class with a single patient says nothing about other patients
         return None
 

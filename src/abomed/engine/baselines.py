@@ -27,8 +27,7 @@ from abomed.config.bilevel import InnerSettings
 from abomed.config.episodes import EpisodeSpec
 from abomed.config.train import EvaluateSettings
 from abomed.data.packed import Pack
-from abomed.engine.assess import STREAM, Assessment, TrainedRun, assess, class_sets, restrict
-from abomed.engine.clusters import over_pool, units_of
+from abomed.engine.assess import STREAM, Assessment, TrainedRun, assess, class_sets, pool_interval, restrict
 from abomed.engine.intervals import Interval, over_tasks
 from abomed.engine.metrics import score_tasks
 from abomed.episodes import Episodes, draw_episodes
@@ -167,15 +166,6 @@ def compare_with_baselines(
     episodes = draw_episodes(restrict(pack, classes), spec, seed=seed, stream=STREAM, count=settings.tasks)
     more = trained.scores.correct.double() - untrained.scores.correct.double()
     return Comparison(untrained, trained, simple, episodes, pool_interval(more, episodes, pack))
-
-
-def pool_interval(values: Float[Tensor, "tasks rows"], episodes: Episodes, pack: Pack) -> Interval | None:
-    """The mean of one figure per answer, for other images or patients; None where they are too few to tell."""
-    groups = pack.groups if bool((pack.groups >= 0).any()) else None
-    try:
-        return over_pool(values, units_of(episodes, groups))
-    except DataError:  # a class with a single patient says nothing about other patients
-        return None
 
 
 def _way_of_each(episodes: Episodes, per_way: int) -> Tensor:

@@ -15,12 +15,10 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import linear_regression
 
 import torch
 from jaxtyping import UInt8
-from pydantic import ValidationError
 from torch import Tensor
 
 from abomed.bilevel.diagnosis import (
@@ -38,15 +36,12 @@ from abomed.config.run import RunConfig
 from abomed.config.synthetic import SYNTHETIC_CLASSES, SyntheticSettings
 from abomed.data.packed import Pack
 from abomed.data.synthetic import images as draw_images
-from abomed.engine.checkpoint import read_checkpoint, select_prefix
 from abomed.engine.material import fit_queries
-from abomed.engine.record import RunFolder, read_config
 from abomed.engine.source import TaskSource
-from abomed.engine.train import CHOSEN
 from abomed.episodes import ClassTable, class_table
-from abomed.errors import CheckpointError, ConfigError, NumericalError
+from abomed.errors import ConfigError, NumericalError
 from abomed.methods.base import TaskImages
-from abomed.models import Backbone, create_backbone, extract
+from abomed.models import Backbone, extract
 from abomed.models.scale import scale_features
 from abomed.types import Finding, Level
 
@@ -112,15 +107,6 @@ class CheckedTasks:
     episode_hash: str
 
 
-@dataclass(frozen=True, eq=False)
-class TrainedBackbone:
-    """What a run handed on."""
-
-    backbone: Backbone
-    config: RunConfig
-    iteration: int
-
-
 def check_backbone(backbone: Backbone, tasks: TaskImages, config: RunConfig) -> HypergradientCheck:
     """Examine the hypergradient of `tasks` with the features that `backbone` gives them."""
     with torch.no_grad():
@@ -180,38 +166,6 @@ def draw_synthetic(spec: EpisodeSpec, size: int, *, tasks: int, seed: int) -> Ch
     groups = torch.tensor([patients.index(image.group) for image in drawn])
     labels = torch.tensor([image.label for image in drawn])
     return _draw(pixels, class_table(labels, settings.classes, groups=groups), spec, size, tasks, seed)
-
-
-def load_trained(run: Path) -> TrainedBackbone:
-    """The backbone that a finished run handed on, on the processor, with the run's settings."""
-    recorded = read_config(RunFolder(run))
-    try:
-        # The run also records its images and its split, which are no settings.
-        config = RunConfig.model_validate({n: recorded[n] for n in RunConfig.model_fields if n in recorded})
-    except ValidationError as error:
-        raise ConfigError(
-            "the settings of the run are not those of this abomed",
-            where=str(RunFolder(run).config),
-            found="; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors()),
-        ) from None
-    weights = run / f"{CHOSEN}.safetensors"
-    if not weights.is_file():
-        raise CheckpointError(
-            "the run has handed on no weights",
-            where=str(weights),
-            right="a finished run (abomed train … --resume finishes one)",
-        )
-    checkpoint, model = read_checkpoint(weights), config.model
-    backbone = create_backbone(model.backbone, image_size=model.image_size)
-    try:
-        backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
-    except RuntimeError as error:
-        raise CheckpointError(
-            f"the weights are not those of the backbone {model.backbone}",
-            where=str(weights),
-            found=str(error),
-        ) from None
-    return TrainedBackbone(backbone, config, int(checkpoint.state.get("iteration", 0)))
 
 
 def _draw(
