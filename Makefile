@@ -18,7 +18,7 @@ help:
 
 $(VENV)/.installed: $(LOCK) pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("abomed needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "a virtual environment could not be made; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { echo "a virtual environment could not be made; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	@$(BIN)/python -c 'import torch; v = tuple(int(n) for n in torch.__version__.split(".")[:2]); assert v >= (2, 8)' 2>/dev/null || { echo "installing $(TORCH) (once)"; $(BIN)/python -m pip install --quiet $(TORCH); }
 	@echo "installing the locked packages (once)"
 	@$(BIN)/python -m pip install --quiet --require-hashes -r $(LOCK)
@@ -43,7 +43,7 @@ format: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	@mkdir -p results/benchmarks
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file --out results/benchmarks/$$(basename $$file .py).json || exit 1; done
+	@for name in adapt augment episodes iteration open_pack pack synthetic; do echo "== $$name"; $(BIN)/python -m benchmarks.$$name --out results/benchmarks/$$name.json || exit 1; done
 
 docs: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/lock-docs.txt

@@ -117,6 +117,8 @@ def test_all_triples_and_several_shots(run: TrainedRun, pack: Pack) -> None:
     assert len({row.classes for row in rows}) == 56
     assert [row.spec.shots for row in rows[:4]] == [1, 2, 1, 2]
     assert all(len(row.classes) == 3 for row in rows)
+    for row in rows:
+        assert set(row.seen_in_training) == set(row.classes) & set(run.split.base)
 
 
 def test_classes_of_another_data_set(run: TrainedRun, tmp_path: Path) -> None:

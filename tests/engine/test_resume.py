@@ -1,6 +1,6 @@
 """Resuming: no kill, stop or damaged checkpoint changes the bits that a training ends with.
 
-ABOMED_KILLS is the number of instants at which a training is killed (6 by default); raise it for a long test.
+ABOMED_KILLS is the number of instants at which a training is killed (20 by default); raise it for a long test.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from tests.oracles.engine import (
     was_killed,
 )
 
-KILLS = int(os.environ.get("ABOMED_KILLS", "6"))
+KILLS = int(os.environ.get("ABOMED_KILLS", "20"))
 
 
 @pytest.fixture(scope="module")

@@ -62,9 +62,9 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     console.print(table)
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
+def print_findings(findings: Sequence[Finding], *, to_errors: bool = False) -> None:
     """Findings by severity and kind, the first few of each kind in full."""
-    console = out()
+    console = Console(soft_wrap=True, highlight=False, stderr=to_errors)
     order = list(Level)
     ranked = sorted(findings, key=lambda f: (order.index(f.level), f.code))
     for (level, code), group in groupby(ranked, key=lambda f: (f.level, f.code)):

@@ -95,7 +95,7 @@ def audit(
     from abomed.audit import audit as audit_pack
     from abomed.cli.opening import open_source
 
-    with open_source(source, read, decode) as opened:
+    with open_source(source, read, decode, tell=False) as opened:
         report = audit_pack(opened, settings)
     if json:
         console.print_json(report.to_json())

@@ -65,6 +65,11 @@ def evaluate(
         console.print_json(body)
         return
     print_rows(rows)
+    seen = sorted({name for row in rows for name in row.seen_in_training})
+    if seen:
+        console.say(
+            f"warning: {', '.join(seen)} were trained on: these rows say nothing about new classes"
+        )
     if len(rows) > 1 and settings.classes == "triples":
         means = sorted(row.tasks.mean for row in rows)
         console.say(f"{len(rows)} sets of classes: mean {_percent(sum(means) / len(means))}, "
@@ -91,7 +96,7 @@ def print_rows(rows: "list[Assessment]") -> None:
     ]
     columns = ("classes", "task", "disjoint", "statistics", "accuracy ± over tasks", "over the pool", "AUROC",
                "worst class", "calibration error")  # fmt: skip
-    console.print_table("novel tasks", columns, table)
+    console.print_table("tasks", columns, table)
 
 
 def _percent(share: float) -> str:

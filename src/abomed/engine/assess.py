@@ -65,11 +65,13 @@ class Assessment:
     pool: Interval | None  # over images or groups; None where there are too few to tell
     scores: Scores
     episode_hash: str
+    seen_in_training: tuple[str, ...] = ()  # tested classes that the run was trained on
 
     def to_json(self) -> dict[str, Any]:
         return {
             "spec": self.spec.model_dump(mode="json"),
             "classes": list(self.classes),
+            "seen_in_training": list(self.seen_in_training),
             "normalisation": self.normalisation,
             "over_tasks": self.tasks.to_json(),
             "over_pool": None if self.pool is None else self.pool.to_json(),
@@ -185,7 +187,14 @@ def _assess_one(
         pool_interval(scores.correct.double(), answers.episodes, pack),
         scores,
         answers.episodes.hash,
+        _seen(run, pack, table),
     )
+
+
+def _seen(run: TrainedRun, pack: Pack, table: ClassTable) -> tuple[str, ...]:
+    """Classes that are no news to the run: base classes of a data set of the same source."""
+    names = (pack.class_names[label] for label in table.labels.tolist())
+    return tuple(name for name in names if run.source == pack.header.source and name in run.split.base)
 
 
 def pool_interval(values: Float[Tensor, "tasks rows"], episodes: Episodes, pack: Pack) -> Interval | None:

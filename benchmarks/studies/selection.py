@@ -4,7 +4,7 @@ For each data set: train on its base classes and, every few iterations, test on 
 which are unseen too. The iteration count of a set is the one whose mean accuracy on the other sets is highest,
 averaged over seeds. Best validation on base classes is recorded beside it (it keeps rising).
 
-    python benchmarks/selection.py --data pap-smear.zip isic2018.zip breakhis.zip --out selection.json
+    python -m benchmarks.studies.selection --data pap-smear.zip isic2018.zip breakhis.zip --out selection.json
 """
 
 import argparse

@@ -3,7 +3,7 @@
 Per set: three seeds trained to the registered count, tested on 600 tasks under `support` and `episode` statistics;
 the untrained backbone beside them; and the curve of one seed over validation and novel classes, for the record.
 
-    python benchmarks/first_table.py --data pap-smear.zip isic2018.zip breakhis.zip --out first_table.json
+    python -m benchmarks.studies.first_table --data pap-smear.zip isic2018.zip breakhis.zip --out first_table.json
 """
 
 import argparse
@@ -24,7 +24,7 @@ from abomed.engine.material import choose_device, choose_split, divide
 from abomed.engine.record import RunFolder
 from abomed.engine.source import TaskSource
 from abomed.engine.train import Loop, train
-from benchmarks.selection import accuracy, open_packs
+from benchmarks.studies.selection import accuracy, open_packs
 
 REGISTERED = {"pap-smear": 200, "breakhis400": 50, "isic2018": 400}
 CURVE_STEP = 50
