@@ -45,7 +45,7 @@ def test_the_python_runs(
     ("row", "pick"),
     [
         ("untrained CNN4", lambda run: run["untrained"]),
-        ("ABO-Med, preset `default`", lambda run: run["rows"]["support"]),
+        ("ABO-Med, `default` at the registered counts", lambda run: run["rows"]["support"]),
         ("the same, transductive", lambda run: run["rows"]["episode"]),
     ],
 )

@@ -60,7 +60,7 @@ def test_the_table_says_what_was_tested_and_how_sure_it_is(
     )
     said = capsys.readouterr()
     lines = said.out.splitlines()
-    assert lines[0].strip() == "novel tasks"
+    assert lines[0].strip() == "tasks"
     for line, shots in zip(lines[2:], (1, 2), strict=True):
         assert f"3-way {shots}-shot" in line
         assert "groups" in line
@@ -75,7 +75,9 @@ def test_triples_end_with_their_mean(run: str, pack: str, capsys: pytest.Capture
     arguments = ["--tasks", "2", "--queries", "1", "--shots", "1", "--classes", "triples", "--device", "cpu"]
     assert main.call(["evaluate", run, "--data", pack, *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 56 + 1
+    assert len(lines) == 2 + 56 + 2
+    assert lines[-2].startswith("warning: ")
+    assert "were trained on" in lines[-2]
     assert lines[-1].startswith("56 sets of classes: mean ")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from abomed.cli import main
 from abomed.cli.train import _stopping, describe
-from abomed.engine.train import Event
+from abomed.engine.progress import Event
 from tests.oracles.engine import CLASSES, figures_without_clock, make_folder, make_pack
 
 SMALL = [
@@ -52,6 +52,35 @@ def test_a_folder_of_images_becomes_a_run(tmp_path: Path, capsys: pytest.Capture
         f"next: abomed evaluate {out} --data {folder}",
     ]
     assert json.loads((out / "card.json").read_bytes())["preset"] == "tiny"
+
+
+def test_what_a_division_by_patients_came_to_is_told_and_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = make_folder(tmp_path / "images"), tmp_path / "run"
+    table = folder / "groups.csv"
+    # Three patients get images of a second class; for two of them one class is base and the other novel.
+    shared = {"blue-0": "red-0", "cyan-9": "red-9", "olive-4": "red-4"}
+    text = table.read_text()
+    for own, other in shared.items():
+        text = text.replace(own, other)
+    table.write_text(text)
+    novel = "leave-classes-out:red+olive+amber"
+    more = ["--iterations", "1", "--split", novel, "--split-disjoint", "groups"]
+    assert main.call(command(str(folder), out, *more)) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("split leave-out-amber+olive+red: base blue, cyan, dim, green, mauve; novel ")
+    card = json.loads((out / "card.json").read_bytes())
+    shares = card["validation_shares"]
+    assert shares.keys() == {"blue", "cyan", "dim", "green", "mauve"}
+    told = ", ".join(
+        f"{name} {100 * shares[name]:.0f} %" for name in ("blue", "cyan", "dim", "green", "mauve")
+    )
+    assert said[1] == f"validation by whole groups, 20 % wanted: {told}"
+    assert said[2] == "warning: 2 patients have images in base and in novel classes"
+    assert card["groups_in_base_and_novel"] == 2
+    recorded = tomllib.loads((out / "config.toml").read_text())["split"]
+    assert (recorded["disjoint"], recorded["novel"]) == ("groups", ["amber", "olive", "red"])
 
 
 def test_flags_replace_the_file_and_the_file_the_preset(

@@ -253,6 +253,35 @@ def test_broken_file_is_refused(tmp_path: Path, text: str, message: str) -> None
         load_split(path)
 
 
+def test_classes_left_out_by_name_are_the_split_of_the_triples() -> None:
+    names = ("a", "b", "c", "d", "e")
+    split = load_split("leave-classes-out:d+a+c", "isic2018", names)
+    assert (split.base, split.novel) == (("b", "e"), ("a", "c", "d"))
+    assert split in class_triples(names)
+
+
+@pytest.mark.parametrize(
+    ("novel", "message"),
+    [
+        ("benign+malignat", "found: malignat (did you mean malignant?)\n  right: benign, malignant, normal"),
+        ("", "the split leaves out classes that the data does not have"),
+        ("benign", "too few classes"),
+        ("benign+benign", "names classes twice"),
+        ("benign+normal", "too few classes"),
+    ],
+)
+def test_classes_left_out_must_be_there_and_leave_others(novel: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_split(f"leave-classes-out:{novel}", "", ("benign", "malignant", "normal"))
+
+
+def test_classes_cannot_be_left_out_of_no_data() -> None:
+    with pytest.raises(ConfigError, match="right: class_names, the classes of the data"):
+        load_split("leave-classes-out:a+b")
+    with pytest.raises(ConfigError, match="did you mean 'leave-classes-out:'"):
+        load_split("leave-classes-out", "", ("a", "b"))
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'tra-maml'"):
         load_split("tramaml", "isic2018")

@@ -179,7 +179,8 @@ def test_the_result_file(run: TrainedRun, pack: Pack) -> None:
     assert [row["spec"]["shots"] for row in told["rows"]] == [1, 2]
     for row, one in zip(told["rows"], rows, strict=True):
         assert set(row) == {
-            *("spec", "classes", "normalisation", "over_tasks", "over_pool", "scores", "episode_hash"),
+            *("spec", "classes", "seen_in_training", "normalisation", "over_tasks", "over_pool", "scores"),
+            "episode_hash",
         }
         assert row["over_tasks"]["mean"] == one.tasks.mean
         assert one.tasks.low < one.tasks.mean < one.tasks.high

@@ -45,6 +45,39 @@ def test_without_a_name_classes_are_drawn_by_seed(pack: Pack) -> None:
     assert any(choose_split(pack, None, seed=seed) != chosen for seed in range(5, 9))
 
 
+@pytest.mark.parametrize("ways", [2, 3, 4])
+def test_as_many_novel_classes_are_drawn_as_a_task_has_ways(pack: Pack, ways: int) -> None:
+    chosen = choose_split(pack, None, 4, ways)
+    assert chosen == random_split(CLASSES, ways, 4)
+    material = divide(pack, chosen, 4)
+    assert task_lists(settings(ways=ways, shots=2, queries=2), material, CPU, 16).training.spec.ways == ways
+
+
+def test_no_split_is_drawn_that_leaves_too_few_classes_to_learn_from(pack: Pack) -> None:
+    with pytest.raises(DataError) as raised:
+        choose_split(pack, None, 4, ways=5)
+    assert raised.value.right is not None
+    assert raised.value.right.startswith("10 classes at least for 5-way tasks")
+
+
+def test_fewer_novel_classes_than_ways_are_refused_before_a_training(pack: Pack) -> None:
+    material = divide(pack, choose_split(pack, None, 4), 4)
+    with pytest.raises(ConfigError) as raised:
+        task_lists(settings(ways=4, shots=2, queries=2), material, CPU, 16)
+    assert str(raised.value).splitlines() == [
+        "there are fewer novel classes than a task has ways",
+        "  where: the split 'random-3-of-8-seed-4'",
+        "  found: 3 novel classes, 4 ways",
+        "  right: --ways 3, or a --split with 4 novel classes at least",
+    ]
+
+
+def test_novel_classes_are_named_on_the_spot(pack: Pack) -> None:
+    chosen = choose_split(pack, "leave-classes-out:red+blue+dim", seed=4)
+    assert chosen.novel == ("blue", "dim", "red")
+    assert set(chosen.class_names) == set(CLASSES)
+
+
 def test_a_known_data_set_has_the_split_of_its_lineage(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     named = pack.header.model_copy(update={"source": "pap-smear"})
     monkeypatch.setattr(pack, "header", named)
@@ -72,7 +105,7 @@ def test_too_few_classes_to_divide(tmp_path: Path) -> None:
         "too few classes to divide into base and novel ones",
         f"  where: {few.path}",
         "  found: 5 classes",
-        "  right: 6 classes at least, or a split of your own: --split FILE.toml",
+        "  right: 6 classes at least for 3-way tasks, or a split of your own: --split FILE.toml",
     ]
 
 
@@ -165,3 +198,17 @@ def test_a_device_that_is_not_there(name: str, what: str, monkeypatch: pytest.Mo
         choose_device(name)
     assert str(raised.value).startswith(what)
     assert choose_device("auto") == choose_device("cpu") == CPU
+
+
+def test_a_gpu_beyond_the_last_is_refused_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    assert choose_device("cuda") == torch.device("cuda")
+    with pytest.raises(ConfigError) as raised:
+        choose_device("cuda:2")
+    assert str(raised.value).splitlines() == [
+        "there is no device 'cuda:2'",
+        "  found: 2 CUDA devices, numbered from 0",
+        "  right: --device cuda, cpu or auto",
+    ]

@@ -118,6 +118,21 @@ def test_resume_takes_equal_settings_and_free_ones(tmp_path: Path) -> None:
     assert run.config.read_bytes() == told
 
 
+def test_settings_that_may_change_bits_are_told_and_recorded_once(tmp_path: Path) -> None:
+    started = CONFIG | {"train": {"device": "cuda", "chunk": 0, "log_every": 10, "checkpoint_every": 50}}
+    asked = CONFIG | {"train": {"device": "cpu", "chunk": 4, "log_every": 10, "checkpoint_every": 5}}
+    told = ("train.chunk: 0 then, 4 now", 'train.device: "cuda" then, "cpu" now')
+    run = create_run(tmp_path, started, ENVIRONMENT)
+    assert resume_run(tmp_path, asked).changes == told
+    assert resume_run(tmp_path, asked, ENVIRONMENT).changes == told
+    assert resume_run(tmp_path, asked, ENVIRONMENT).changes == ()
+    (recorded,) = json.loads(run.environment.read_bytes())["resumed"]
+    settings_now = {"train.chunk": "4", "train.device": '"cpu"', "train.log_every": "10"}
+    assert recorded == ENVIRONMENT | settings_now
+    assert resume_run(tmp_path, started, ENVIRONMENT).changes[0] == "train.chunk: 4 then, 0 now"
+    assert read_config(run) == started
+
+
 def test_resume_names_every_changed_setting_with_both_values(tmp_path: Path) -> None:
     run = create_run(tmp_path, CONFIG, ENVIRONMENT)
     changed = {

@@ -8,12 +8,16 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from abomed.config.run import RunConfig
 from abomed.engine.material import Material
-from abomed.engine.train import Event, TrainResult, train
+from abomed.engine.progress import Event, TrainResult
+from abomed.engine.rotation import CheckpointFolder
+from abomed.engine.train import train
 from abomed.errors import CheckpointError, ConfigError
 from tests.oracles.engine import (
     Trainer,
@@ -162,6 +166,92 @@ def test_other_settings_are_refused_by_name(pack: Path, tmp_path: Path) -> None:
         "  found: inner.ridge was 0.05, now 0.1; train.iterations was 12, now 13",
         "  right: the settings of the run, or another folder for a run with the new ones",
     ]
+
+
+def test_lines_and_checkpoints_may_come_at_other_intervals(
+    straight: TrainResult, pack: Path, tmp_path: Path
+) -> None:
+    stopped_run(small_config(), pack, tmp_path / "run", 5)
+    seldom = small_config(train={"log_every": 4, "checkpoint_every": 7})
+    events: list[Event] = []
+    material = material_of(pack, seldom)
+    result = train(seldom, material, tmp_path / "run", resume=True, on_event=events.append)
+    assert [event.kind for event in events[:2]] == ["note: train.log_every: 1 then, 4 now", "resumed"]
+    assert result.weights.read_bytes() == straight.weights.read_bytes()
+    lines = [
+        row
+        for row in figures_without_clock(straight.run.metrics)
+        if row["kind"] == "validation" or row["iteration"] <= 5 or row["iteration"] % 4 == 0
+    ]
+    assert figures_without_clock(result.run.metrics) == lines
+
+
+def test_a_run_goes_on_with_fewer_tasks_per_pass(pack: Path, tmp_path: Path) -> None:
+    config = small_config(train={"chunk": 2})
+    straight = train(config, material_of(pack, config), tmp_path / "straight")
+    stopped_run(config, pack, tmp_path / "run", 5)
+    smaller = small_config(train={"chunk": 1})
+    events: list[Event] = []
+    material = material_of(pack, smaller)
+    result = train(smaller, material, tmp_path / "run", resume=True, on_event=events.append)
+    assert events[0].kind == "note: train.chunk: 2 then, 1 now"
+    ours, theirs = (figures_without_clock(each.run.metrics) for each in (result, straight))
+    assert [(row["kind"], row["iteration"]) for row in ours] == [
+        (row["kind"], row["iteration"]) for row in theirs
+    ]
+    assert ours[:5] == theirs[:5]
+    # The next iteration starts from equal weights; only the order of its sums is another.
+    assert ours[6]["loss_z"] == pytest.approx(theirs[6]["loss_z"], rel=1e-4)
+
+
+class PowerFailure(Exception):
+    """What ends a run between two of its writes."""
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The accuracies that the next validations find."""
+    left: list[float] = []
+
+    def answer(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(accuracy=torch.full((4,), left.pop(0)))
+
+    monkeypatch.setattr("abomed.engine.train.answer_tasks", answer)
+    return left
+
+
+def test_the_card_tells_the_weights_that_were_kept(pack: Path, tmp_path: Path, measured: list[float]) -> None:
+    """The best weights of iteration 10 are on the disk, the newest checkpoint knows those of 5, and 10 gets worse."""
+    config, out = small_config(train={"selection": "best-val"}), tmp_path / "run"
+
+    def fail(event: Event) -> None:
+        if (event.kind, event.iteration) == ("validation", 10):
+            raise PowerFailure
+
+    measured[:] = [0.5, 0.75]
+    with pytest.raises(PowerFailure):
+        train(config, material_of(pack, config), out, on_event=fail)
+    best = CheckpointFolder(out / "checkpoints")
+    state = best.newest().checkpoint.state
+    assert (state["iteration"], state["best_iteration"]) == (9, 5)
+    assert best.read_named("best").state["iteration"] == 10
+    measured[:] = [0.25, 0.125]
+    result = train(config, material_of(pack, config), out, resume=True)
+    assert (result.chosen_iteration, result.validation_iteration) == (10, 10)
+    assert result.validation_accuracy == 0.25
+
+
+def test_best_weights_that_no_validation_speaks_of_are_not_handed_on(
+    pack: Path, tmp_path: Path, measured: list[float]
+) -> None:
+    config, out = small_config(train={"selection": "best-val"}), tmp_path / "run"
+    measured[:] = [0.75, 0.25, 0.125]
+    material = stopped_run(config, pack, out, 9)
+    folder = CheckpointFolder(out / "checkpoints")
+    folder.save_named("best", 7, folder.read_named("best").tensors, {})
+    result = train(config, material, out, resume=True)
+    assert (result.chosen_iteration, result.validation_iteration) == (10, 10)
+    assert result.validation_accuracy == 0.25
 
 
 def test_a_finished_run_has_nothing_left_to_do(straight: TrainResult, pack: Path) -> None:

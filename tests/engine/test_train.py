@@ -12,9 +12,10 @@ from abomed.config.run import RunConfig, load_run_config
 from abomed.engine.checkpoint import read_checkpoint, select_prefix
 from abomed.engine.evaluate import answer_tasks
 from abomed.engine.journal import read_journal
+from abomed.engine.progress import Event, TrainResult
 from abomed.engine.record import RunFolder, read_config
 from abomed.engine.rotation import CheckpointFolder
-from abomed.engine.train import Loop, TrainResult, train
+from abomed.engine.train import Loop, train
 from abomed.errors import CheckpointError, ConfigError, DataError, NumericalError
 from abomed.models import create_backbone
 from tests.engine.made_up import same
@@ -130,13 +131,14 @@ def test_a_run_is_not_started_twice(run_once: Callable[[RunConfig], TrainResult]
 
 
 def test_what_cannot_be_trained_begins_no_run(pack: Path, tmp_path: Path) -> None:
+    divided = material_of(pack, small_config())  # three novel classes
     for wrong, error in (
         (small_config(episodes={"shots": 5}), DataError),
         (small_config(train={"method": "nope"}), ConfigError),
-        (small_config(inner={"initial": "learned"}), ConfigError),
+        (small_config(episodes={"ways": 4, "shots": 2}), ConfigError),
     ):
         with pytest.raises(error):
-            train(wrong, material_of(pack, wrong), tmp_path / "run")
+            train(wrong, divided, tmp_path / "run")
         assert not list((tmp_path / "run").glob("*"))
     config = small_config(train={"iterations": 1})
     assert train(config, material_of(pack, config), tmp_path / "run").weights.exists()
@@ -241,3 +243,25 @@ def test_validation_is_the_same_list_every_time(
     told = [row for row in read_journal(result.run.metrics) if row["kind"] == "validation"][-1]
     assert float(answers.accuracy.mean()) == told["accuracy"]
     assert told["half_width"] == pytest.approx(1.96 * float(answers.accuracy.std()) / 2)
+
+
+def test_a_diverging_inner_solve_is_told_once(pack: Path, tmp_path: Path) -> None:
+    diverging = {"steps": "paper", "lr_z": 4.0, "ridge": 1.0, "inner_steps": 3}
+    config = small_config(inner=diverging, train={"iterations": 3})
+    events: list[Event] = []
+    result = train(config, material_of(pack, config), tmp_path / "run", on_event=events.append)
+    notes = [event.kind for event in events if event.kind.startswith("note: ")]
+    assert len(notes) == 1
+    first = read_journal(result.run.metrics)[0]
+    worst = max(first["residual_y"], first["residual_z"])
+    assert worst > 1
+    assert notes[0] == (
+        f"note: the inner solve diverges: its gradient is {worst:.3g} times that of the zero head; --inner.steps auto"
+    )
+    assert {row["kind"] for row in read_journal(result.run.metrics)} == {"train", "validation"}
+
+
+def test_a_converging_inner_solve_is_not_told(pack: Path, tmp_path: Path) -> None:
+    config, events = small_config(train={"iterations": 2}), list[Event]()
+    train(config, material_of(pack, config), tmp_path / "run", on_event=events.append)
+    assert {event.kind for event in events} == {"train", "validation"}

@@ -9,7 +9,6 @@ from torch import Tensor
 from abomed.bilevel.steps import schedule_y, schedule_z, smoothness
 from abomed.config.bilevel import InnerSettings
 from abomed.config.models import Normalisation
-from abomed.errors import ConfigError
 from abomed.methods.abo import ABOMed
 from abomed.methods.base import MetaStep, TaskImages
 from abomed.models import Backbone, create_backbone, extract
@@ -169,11 +168,6 @@ def test_the_next_iteration_starts_where_the_rule_says(
     else:
         for head, expected in (("head_y", slow.y), ("head_z", slow.z)):
             torch.testing.assert_close(joined(dict(first.memory), head), expected)
-
-
-def test_a_learned_start_is_refused_before_any_work() -> None:
-    with pytest.raises(ConfigError, match="the initial head cannot be learned"):
-        ABOMed(AUTO.model_copy(update={"initial": "learned"}), "support")
 
 
 @pytest.mark.parametrize("mode", ["episode", "support"])

@@ -19,7 +19,8 @@ from abomed.data.pack import write_pack
 from abomed.data.packed import open_pack
 from abomed.engine.journal import CLOCK, read_journal
 from abomed.engine.material import Material, choose_split, divide
-from abomed.engine.train import Event, train
+from abomed.engine.progress import Event
+from abomed.engine.train import train
 
 CLASSES = ("amber", "blue", "cyan", "dim", "green", "mauve", "olive", "red")
 IMAGES = 20
@@ -73,7 +74,8 @@ def small_config(**sections: dict[str, Any]) -> RunConfig:
 
 def material_of(pack: Path, config: RunConfig) -> Material:
     opened = open_pack(pack)
-    return divide(opened, choose_split(opened, None, config.train.seed), config.train.seed)
+    chosen = choose_split(opened, None, config.train.seed, config.episodes.ways)
+    return divide(opened, chosen, config.train.seed)
 
 
 def figures_without_clock(metrics: Path) -> list[dict[str, Any]]:

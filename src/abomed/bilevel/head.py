@@ -8,12 +8,12 @@ Decisions:
 - w0 is where the sources disagree. Algorithm 1 (l. 8) starts y and z at one fixed w0 in every iteration
   (`zero`). The lineage's code replaces w0 by the mean of the tasks' y after each outer step (`mean-warm`). The
   proof lets slot i of the next batch go on from slot i's own y and z (`carried`), although that slot holds
-  another task by then. `learned` is a head the caller owns; the penalty hypergradient, which holds y and z
-  constant, has no gradient for it.
+  another task by then. `learned` is a head the caller of this function owns, and no setting: the penalty
+  hypergradient, which holds y and z constant, has no gradient for it.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -97,7 +97,7 @@ class InitialHeads:
 
 
 def initial_head(
-    rule: InitialRule,
+    rule: InitialRule | Literal["learned"],
     *,
     previous_y: Head | None = None,
     previous_z: Head | None = None,

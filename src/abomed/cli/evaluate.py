@@ -67,9 +67,7 @@ def evaluate(
     print_rows(rows)
     seen = sorted({name for row in rows for name in row.seen_in_training})
     if seen:
-        console.say(
-            f"warning: {', '.join(seen)} were trained on: these rows say nothing about new classes"
-        )
+        console.say(f"warning: {', '.join(seen)} were trained on: these rows say nothing about new classes")
     if len(rows) > 1 and settings.classes == "triples":
         means = sorted(row.tasks.mean for row in rows)
         console.say(f"{len(rows)} sets of classes: mean {_percent(sum(means) / len(means))}, "

@@ -26,6 +26,7 @@ from abomed.config.synthetic import SyntheticSettings
 from abomed.errors import DataError
 
 if TYPE_CHECKING:
+    from abomed.config.run import RunConfig
     from abomed.data.packed import Pack
     from abomed.engine.assess import TrainedRun
     from abomed.engine.baselines import Comparison
@@ -111,10 +112,11 @@ def quickstart(
         pack = open_pack(write_pack(synthetic_manifest(settings), out / PACK, on_progress=on_progress).path)
     with watch("audit"):
         report = audit(pack)
-    material = divide(pack, choose_split(pack, None, seed), seed)
+    config = _configure(seed, iterations)
+    material = divide(pack, choose_split(pack, None, seed, config.episodes.ways), seed)
     console.say(f"never seen in training: {', '.join(material.split.novel)}")
     with watch("meta-train"):
-        _train(material, out / RUN, seed, iterations)
+        _train(config, material, out / RUN)
     run = load_run(out / RUN)
     with watch(f"test on {tasks} tasks before, after, and without a network"):
         found = _compare(run, pack, tasks, seed)
@@ -173,19 +175,24 @@ def _is_ours(path: Path) -> bool:
     return path.name in OURS or _UNFINISHED.fullmatch(path.name) is not None
 
 
-def _train(material: "Material", run: Path, seed: int, iterations: int | None) -> None:
+def _configure(seed: int, iterations: int | None) -> "RunConfig":
     from abomed.config.run import load_run_config
-    from abomed.engine.train import Event, train
 
     chosen = {"seed": seed, "device": "cpu", **({} if iterations is None else {"iterations": iterations})}
-    config = load_run_config(PRESET, None, {"train": chosen})
+    return load_run_config(PRESET, None, {"train": chosen})
+
+
+def _train(config: "RunConfig", material: "Material", run: Path) -> None:
+    from abomed.engine.progress import Event
+    from abomed.engine.train import train
+
     total = config.train.iterations
     with console.progress("meta-training") as on_progress:
 
         def watch(event: Event) -> None:
             on_progress(event.iteration, total)
 
-        train(config, material, run, on_event=watch, about={"preset": PRESET})
+        train(config, material, run, on_event=watch, about={"preset": PRESET, **material.to_card()})
 
 
 def _compare(run: "TrainedRun", pack: "Pack", tasks: int, seed: int) -> "Comparison":

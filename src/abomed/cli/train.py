@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,13 +18,14 @@ from abomed.cli import console
 from abomed.config.augment import BaselineSettings
 from abomed.config.bilevel import InnerSettings
 from abomed.config.data import DecodeSettings, ReadSettings
-from abomed.config.episodes import EpisodeSpec
+from abomed.config.episodes import Disjoint, EpisodeSpec
 from abomed.config.models import ModelSettings
 from abomed.config.run import RunConfig, load_run_config
 from abomed.config.train import OuterSettings, TrainSettings
 
 if TYPE_CHECKING:
-    from abomed.engine.train import Event, Stop, Watch
+    from abomed.engine.material import Material
+    from abomed.engine.progress import Event, Stop, Watch
 
 Flat = Parameter(name="*")
 _DEFAULTS = RunConfig()
@@ -35,6 +37,7 @@ def train(
     data: str,
     out: Path,
     split: str | None = None,
+    split_disjoint: Disjoint | None = None,
     preset: Literal["default", "paper", "tiny"] = "default",
     config: Path | None = None,
     resume: bool = False,
@@ -55,7 +58,11 @@ def train(
     out
         The run folder: a new one, or with --resume an earlier one.
     split
-        `tra-maml` (known data sets) or FILE.toml; without it `tra-maml` where it fits, else classes drawn by seed.
+        `tra-maml` (known data sets), `leave-classes-out:A+B+C` (the novel classes) or FILE.toml; without it
+        `tra-maml` for known data sets, else classes drawn by seed.
+    split_disjoint
+        Validate on other `images` of the base classes, or on other `groups` (patients, lesions or slides); as the
+        split says where nothing is given.
     preset
         The values to start from. The defaults shown below are those of `default`.
     config
@@ -77,13 +84,11 @@ def train(
     }
     resolved = load_run_config(preset, config, _given(sections), os.environ)
     with open_source(data, read, _DECODE) as pack:
-        chosen = choose_split(pack, split, resolved.train.seed)
+        chosen = choose_split(pack, split, resolved.train.seed, resolved.episodes.ways)
+        if split_disjoint is not None:
+            chosen = replace(chosen, disjoint=split_disjoint)
         material = divide(pack, chosen, resolved.train.seed)
-        parts = material.parts
-        console.say(
-            f"split {chosen.name}: base {', '.join(chosen.base)}; novel {', '.join(chosen.novel)} "
-            f"(images: {len(parts.train):,} train, {len(parts.validation):,} validation, {len(parts.novel):,} novel)"
-        )
+        _say_division(material)
         try:
             with _watching(resolved.train.iterations) as watch, _stopping() as stop:
                 result = run_training(
@@ -93,7 +98,7 @@ def train(
                     resume=resume,
                     on_event=watch,
                     stop=stop,
-                    about={"preset": preset},
+                    about={"preset": preset, **material.to_card()},
                 )
         except KeyboardInterrupt:
             if (out / "config.toml").is_file():
@@ -103,6 +108,21 @@ def train(
         f"weights of iteration {result.chosen_iteration} ({resolved.train.selection}) in {result.weights}\n"
         f"next: abomed evaluate {out} --data {data}"
     )
+
+
+def _say_division(material: "Material") -> None:
+    split, parts = material.split, material.parts
+    console.say(
+        f"split {split.name}: base {', '.join(split.base)}; novel {', '.join(split.novel)} "
+        f"(images: {len(parts.train):,} train, {len(parts.validation):,} validation, {len(parts.novel):,} novel)"
+    )
+    if split.disjoint == "groups":
+        shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in parts.shares.items())
+        console.say(f"validation by whole groups, {100 * split.val_share:.0f} % wanted: {shares}")
+    both = parts.groups_in_base_and_novel
+    if both:
+        patients = "1 patient has" if both == 1 else f"{both:,} patients have"
+        console.say(f"warning: {patients} images in base and in novel classes", style="yellow")
 
 
 def _given(sections: Mapping[str, BaseModel]) -> dict[str, dict[str, object]]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from abomed.config.base import Settings
 
 Steps = Literal["auto", "paper"]
-InitialRule = Literal["zero", "mean-warm", "carried", "learned"]
+InitialRule = Literal["zero", "mean-warm", "carried"]
 Form = Literal["auto", "primal", "dual"]
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -60,7 +60,7 @@ class InnerSettings(Settings):
     initial: InitialRule = "zero"
     """w0, where y and z start: `zero`; `mean-warm` (the mean of the previous iteration's y, as the method's
     ancestors do); `carried` (each slot of the batch goes on from its own previous y and z, as the proof
-    does); `learned` (a head given by the caller)."""
+    does)."""
 
     form: Form = "auto"
     """`primal` iterates on the head, `dual` on one coefficient per image and class; `auto` takes the dual

@@ -1,5 +1,6 @@
 """Settings of reading, decoding and packing images."""
 
+import math
 import os
 import re
 from typing import Annotated, Literal, Self
@@ -14,7 +15,9 @@ Fit = Literal["squash", "pad", "crop"]
 Duplicates = Literal["keep", "drop-both", "keep-first"]
 Layout = Literal["auto", "class", "split"]
 
-_WINDOW = re.compile(r"full|(-?[\d.]+(?:e-?\d+)?),(-?[\d.]+(?:e-?\d+)?)|([\d.]+)%,([\d.]+)%")
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_LEVEL = rf"-?{_NUMBER}(?:e[+-]?[0-9]+)?"
+_WINDOW = re.compile(rf"full|{_LEVEL},{_LEVEL}|{_NUMBER}%,{_NUMBER}%")
 
 
 class ReadSettings(Settings):
@@ -40,9 +43,16 @@ class ReadSettings(Settings):
     def _one_origin_of_groups(self) -> Self:
         if self.groups is not None and self.group_from is not None:
             raise ValueError("groups and group_from exclude each other: give one of them")
-        if self.group_from is not None and re.compile(self.group_from).groups != 1:
+        if self.group_from is not None and _count_groups(self.group_from) != 1:
             raise ValueError("group_from needs exactly one pair of parentheses around the group")
         return self
+
+
+def _count_groups(pattern: str) -> int:
+    try:
+        return re.compile(pattern).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"group_from is not a regular expression: {error}") from None
 
 
 class DecodeSettings(Settings):
@@ -66,12 +76,13 @@ class DecodeSettings(Settings):
 
     @model_validator(mode="after")
     def _window_is_understood(self) -> Self:
-        match = _WINDOW.fullmatch(self.window)
-        if match is None:
+        if _WINDOW.fullmatch(self.window) is None:
             raise ValueError(f"window is 'full', 'LOW,HIGH' or 'P%,Q%', not '{self.window}'")
         if self.window != "full":
             low, high = self.window_range
-            if not low < high or (self.window_in_percent and not 0 <= low < high <= 100):
+            if not (low < high and math.isfinite(high - low)) or (
+                self.window_in_percent and not 0 <= low < high <= 100
+            ):
                 raise ValueError(
                     f"window needs low < high (percentiles between 0 and 100), not '{self.window}'"
                 )

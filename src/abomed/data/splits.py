@@ -15,7 +15,7 @@ import itertools
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from abomed.errors import ConfigError, DataError
 from abomed.types import printable
 
 SHIPPED_SPLITS = ("tra-maml",)
+LEAVE_OUT = "leave-classes-out:"  # the novel classes follow, joined by +
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,13 @@ class SplitParts:
     groups_in_base_and_novel: int  # groups with images in base and in novel classes; 0 where there are none
 
 
-def load_split(name_or_path: str | Path, source_name: str = "") -> Split:
-    """A shipped split by name (`tra-maml`, for the named source), or one from a TOML file."""
+def load_split(name_or_path: str | Path, source_name: str = "", class_names: Sequence[str] = ()) -> Split:
+    """A shipped split by name (`tra-maml`, for the named source), or one from a TOML file.
+
+    `leave-classes-out:a+b+c` takes the named of `class_names`, the classes of the data, as novel.
+    """
+    if str(name_or_path).startswith(LEAVE_OUT):
+        return _leave_out(str(name_or_path).removeprefix(LEAVE_OUT).split("+"), class_names)
     family = re.sub(r"(?<=breakhis)\d+$", "", source_name)  # one split holds for every magnification
     if str(name_or_path) in SHIPPED_SPLITS:
         shipped = resources.files("abomed.data") / "split_files" / f"{name_or_path}.{family}.toml"
@@ -89,12 +95,12 @@ def load_split(name_or_path: str | Path, source_name: str = "") -> Split:
         return _parse(shipped.read_text(encoding="utf-8"), shipped.name)
     path = Path(name_or_path)
     if path.suffix != ".toml":
-        close = difflib.get_close_matches(str(name_or_path), SHIPPED_SPLITS, n=1)
+        close = difflib.get_close_matches(str(name_or_path), (*SHIPPED_SPLITS, LEAVE_OUT), n=1)
         hint = f"did you mean '{close[0]}'? " if close else ""
         raise ConfigError(
             "there is no such split",
             found=f"'{printable(str(name_or_path))}'",
-            right=f"{hint}{', '.join(SHIPPED_SPLITS)}, or a file name.toml",
+            right=f"{hint}{', '.join(SHIPPED_SPLITS)}, {LEAVE_OUT}A+B+C (classes), or a file name.toml",
         )
     try:
         text = path.read_text(encoding="utf-8")
@@ -158,16 +164,25 @@ def class_triples(
 
     Names and order depend on the set of classes alone.
     """
-    ordered = sorted(class_names)
     return tuple(
-        Split(
-            name=f"leave-out-{'+'.join(novel)}",
-            base=tuple(name for name in ordered if name not in novel),
-            novel=novel,
-            val_share=val_share,
-            disjoint=disjoint,
+        replace(_leave_out(novel, class_names), val_share=val_share, disjoint=disjoint)
+        for novel in itertools.combinations(sorted(class_names), ways)
+    )
+
+
+def _leave_out(novel: Sequence[str], class_names: Sequence[str]) -> Split:
+    unknown = [name for name in novel if name not in class_names]
+    if unknown:
+        raise ConfigError(
+            "the split leaves out classes that the data does not have",
+            found=printable(", ".join(_with_hint(name, class_names) for name in unknown)),
+            right=printable(", ".join(class_names)) or "class_names, the classes of the data",
         )
-        for novel in itertools.combinations(ordered, ways)
+    left_out = tuple(sorted(novel))  # the order of typing makes no other split
+    return Split(
+        name=f"leave-out-{'+'.join(left_out)}",
+        base=tuple(name for name in sorted(class_names) if name not in left_out),
+        novel=left_out,
     )
 
 

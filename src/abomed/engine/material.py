@@ -5,7 +5,6 @@ place to learn that its images are too few.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +20,6 @@ from abomed.engine.source import TaskSource
 from abomed.episodes import ClassTable, check_fit, class_table, largest_fit
 from abomed.errors import ConfigError, DataError
 
-NOVEL_CLASSES = 3
-
 
 @dataclass(frozen=True, eq=False)
 class Material:
@@ -36,6 +33,13 @@ class Material:
         """The classes of some of the images; of all when None."""
         return class_table(self.pack.labels, self.pack.class_names, allowed=images, groups=self.pack.groups)
 
+    def to_card(self) -> dict[str, Any]:
+        """What came of the division: the shares that were reached, and groups on both sides."""
+        return {
+            "validation_shares": dict(self.parts.shares),
+            "groups_in_base_and_novel": self.parts.groups_in_base_and_novel,
+        }
+
 
 @dataclass(frozen=True, eq=False)
 class TaskLists:
@@ -45,22 +49,25 @@ class TaskLists:
     validation: TaskSource
 
 
-def choose_split(pack: Pack, name: str | None, seed: int) -> Split:
-    """The named split or file; without a name the lineage's for a known data set, else classes drawn by seed."""
+def choose_split(pack: Pack, name: str | None, seed: int, ways: int = 3) -> Split:
+    """The named split or file; without a name the lineage's for a known data set, else classes drawn by seed.
+
+    Drawn are a quarter of the classes, but `ways` at least: fewer make no task of the test.
+    """
     if name is not None:
-        return load_split(name if not Path(name).suffix else Path(name), pack.header.source)
+        return load_split(name, pack.header.source, pack.class_names)
     try:
         return load_split("tra-maml", pack.header.source)
     except ConfigError:
         classes = len(pack.class_names)
-        if classes < 2 * NOVEL_CLASSES:
+        if classes < 2 * ways:
             raise DataError(
                 "too few classes to divide into base and novel ones",
                 where=str(pack.path),
                 found=f"{classes} classes",
-                right=f"{2 * NOVEL_CLASSES} classes at least, or a split of your own: --split FILE.toml",
+                right=f"{2 * ways} classes at least for {ways}-way tasks, or a split of your own: --split FILE.toml",
             ) from None
-        return random_split(pack.class_names, max(NOVEL_CLASSES, classes // 4), seed)
+        return random_split(pack.class_names, max(ways, classes // 4), seed)
 
 
 def divide(pack: Pack, split: Split, seed: int) -> Material:
@@ -70,6 +77,7 @@ def divide(pack: Pack, split: Split, seed: int) -> Material:
 def task_lists(config: RunConfig, material: Material, device: torch.device, size: int) -> TaskLists:
     """Both lists of a training for a backbone of input `size`, or a DataError that says which images are too few."""
     settings, spec = config.train, config.episodes
+    _refuse_untestable(material.split, spec.ways)
     if not len(material.parts.validation):
         raise DataError(
             "there are no images to validate on",
@@ -92,6 +100,17 @@ def task_lists(config: RunConfig, material: Material, device: torch.device, size
         TaskSource(images, base.to(device), spec, settings.seed, "train", size, augment, apply),
         TaskSource(images, held_out.to(device), shorter, settings.seed, "validation", size, None),
     )
+
+
+def _refuse_untestable(split: Split, ways: int) -> None:
+    """A training whose novel classes make no task would be told so only after its last iteration."""
+    if 0 < len(split.novel) < ways:
+        raise ConfigError(
+            "there are fewer novel classes than a task has ways",
+            where=f"the split '{split.name}'",
+            found=f"{len(split.novel)} novel classes, {ways} ways",
+            right=f"--ways {len(split.novel)}, or a --split with {ways} novel classes at least",
+        )
 
 
 def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
@@ -133,6 +152,11 @@ def choose_device(name: str) -> torch.device:
     if name == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("there is no Apple GPU", right="--device cpu or auto")
     try:
-        return torch.device(name)
+        device = torch.device(name)
     except RuntimeError:
         raise ConfigError(f"there is no device '{name}'", right="auto, cpu, cuda, cuda:N or mps") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        found = f"{count} CUDA device{'' if count == 1 else 's'}, numbered from 0"
+        raise ConfigError(f"there is no device '{name}'", found=found, right="--device cuda, cpu or auto")
+    return device

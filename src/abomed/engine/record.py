@@ -3,9 +3,10 @@
 - config.toml is written last and marks a run: a start that was killed before it left nothing to resume, and the
   next start uses the folder as if it were empty.
 - A run is continued with the settings it was started with, or not at all. Only settings that cannot change a
-  number may differ: where it is written, what is printed, how many processes decode.
-- Continuing under another version of Python, torch or abomed, or on another device, may change bits. It is
-  allowed, told, and recorded beside the first environment.
+  number may differ: where it is written, what is printed, how often it is saved, how many processes decode.
+- Continuing under another version of Python, torch or abomed, on another device, or with another number of tasks
+  per backbone pass (a run that ran out of memory needs fewer) may change bits; another `log_every` changes which
+  lines of metrics follow. It is allowed, told, and recorded beside the first environment.
 - The caller holds the run's lock (`engine.lock`), which may already have made the folder.
 """
 
@@ -26,7 +27,8 @@ from abomed.types import printable
 CONFIG, ENVIRONMENT, METRICS, CARD = "config.toml", "environment.json", "metrics.jsonl", "card.json"
 
 # The last part of a setting's name: `workers` is also `data.workers`.
-FREE_SETTINGS = frozenset({"out", "resume", "progress", "workers"})
+TOLD_SETTINGS = frozenset({"device", "chunk", "log_every"})
+FREE_SETTINGS = frozenset({"out", "resume", "progress", "workers", "checkpoint_every"}) | TOLD_SETTINGS
 
 _SHOWN = 5  # names of files in a message
 
@@ -96,8 +98,8 @@ def resume_run(
 ) -> ResumedRun:
     """Continue the run in `out`, if it was started with the same settings (but for those named in `free`)."""
     run = RunFolder(out)
-    told = read_config(run)
-    differing = _differences(told, load_toml(dump_toml(config), "the settings given now"))
+    told, asked = read_config(run), load_toml(dump_toml(config), "the settings given now")
+    differing = _differences(told, asked)
     refused = [(name, then, now) for name, then, now in differing if name.rpartition(".")[2] not in free]
     if refused:
         raise ConfigError(
@@ -106,7 +108,10 @@ def resume_run(
             found="; ".join(f"{name} was {then}, now {now}" for name, then, now in refused),
             right="the settings of the run, or another folder for a run with the new ones",
         )
-    return ResumedRun(run, _note_environment(run, environment) if environment is not None else ())
+    then, now = _told_settings(told), _told_settings(asked)
+    if environment is None:
+        return ResumedRun(run, _changes(then, now))
+    return ResumedRun(run, _note_environment(run, then, {**environment, **now}))
 
 
 def read_config(run: RunFolder) -> dict[str, Any]:
@@ -126,7 +131,10 @@ def write_card(run: RunFolder, card: Mapping[str, Any]) -> None:
     _write_json(run.card, card)
 
 
-def _note_environment(run: RunFolder, environment: Mapping[str, Any]) -> tuple[str, ...]:
+def _note_environment(
+    run: RunFolder, settings: Mapping[str, str], environment: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """What differs from the last start, recorded; `settings` are those told of at the first one."""
     now = json.loads(_json(environment))
     try:
         told = json.loads(_read(run.environment))
@@ -137,14 +145,24 @@ def _note_environment(run: RunFolder, environment: Mapping[str, Any]) -> tuple[s
         raise CheckpointError(
             "the environment of the run cannot be read", where=str(run.environment), found=str(error)
         ) from error
-    changes = tuple(
+    changes = _changes({**settings, **before}, now)
+    if changes:
+        _write_json(run.environment, {**told, "resumed": [*told["resumed"], now]})
+    return changes
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
         f"{name}: {before.get(name)} then, {now.get(name)} now"
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)
     )
-    if changes:
-        _write_json(run.environment, {**told, "resumed": [*told["resumed"], now]})
-    return changes
+
+
+def _told_settings(config: Mapping[str, Any]) -> dict[str, str]:
+    """The settings whose change is told, as TOML text by full name (`train.chunk`)."""
+    flat = _flat(config)
+    return {name: text for name, text in flat.items() if name.rpartition(".")[2] in TOLD_SETTINGS}
 
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:

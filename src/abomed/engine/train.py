@@ -11,8 +11,7 @@ Decisions:
   between iterations, after a checkpoint: nothing that was computed is lost.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -30,6 +29,7 @@ from abomed.engine.journal import Journal, cut_journal
 from abomed.engine.lock import RunLock
 from abomed.engine.material import Material, choose_device, config_of, task_lists
 from abomed.engine.optimiser import pack_optimiser, restore_optimiser
+from abomed.engine.progress import Event, Progress, Stop, TrainResult, Watch
 from abomed.engine.record import RunFolder, create_run, resume_run, write_card
 from abomed.engine.rotation import CheckpointFolder
 from abomed.errors import NumericalError
@@ -38,45 +38,6 @@ from abomed.methods.registry import create_method
 from abomed.models import Backbone, create_backbone
 
 BEST, CHOSEN = "best", "weights"
-
-
-@dataclass(frozen=True)
-class Event:
-    """One line for whoever watches: what is told at an iteration."""
-
-    iteration: int
-    figures: Mapping[str, float]
-    seconds: float
-    kind: str = "train"  # or validation, resumed, note
-
-
-@dataclass
-class Progress:
-    """What changes from iteration to iteration, and all of it."""
-
-    iteration: int = 0
-    memory: Mapping[str, Tensor] = field(default_factory=dict)
-    best_accuracy: float = -1.0
-    best_iteration: int = 0
-
-
-@dataclass(frozen=True)
-class TrainResult:
-    """What a finished run handed on."""
-
-    run: RunFolder
-    weights: Path
-    chosen_iteration: int
-    validation_accuracy: float  # of the best validation
-    validation_iteration: int
-
-    def to_card(self) -> dict[str, Any]:
-        best = {"accuracy": self.validation_accuracy, "iteration": self.validation_iteration}
-        return {"iteration": self.chosen_iteration, "best_validation": best}
-
-
-Watch = Callable[[Event], None]
-Stop = Callable[[], bool]  # whether somebody asked the training to end
 
 
 def train(
@@ -124,6 +85,10 @@ class Loop:
         self.source, self.validation = lists.training, lists.validation
         self.chunk = backbone_chunk(config.train.chunk, device)
         self.progress = Progress()
+        self.overwritten: int | None = (
+            None  # iteration whose weights replaced the best known (`_recall_best`)
+        )
+        self.told_divergence = False
 
     @cached_property
     def folder(self) -> CheckpointFolder:
@@ -152,10 +117,28 @@ class Loop:
         restore_optimiser(self.optimiser, tensors, state["optimiser"])
         memory = {name: t.to(self.device) for name, t in select_prefix(tensors, "memory").items()}
         self.progress = Progress(found.iteration, memory, state["best_accuracy"], state["best_iteration"])
+        self._recall_best()
         cut_journal(self.run.metrics, found.iteration)
         for path, reason in found.skipped:
             self.watch(Event(found.iteration, {}, 0.0, f"note: {path.name} was passed over: {reason}"))
         self.watch(Event(found.iteration, {}, 0.0, "resumed"))
+
+    def _recall_best(self) -> None:
+        """Bring the best accuracy and the weights kept as the best into agreement.
+
+        The best weights are written at once, the checkpoint that tells their accuracy later. After a kill between
+        the two, the weights the checkpoint speaks of are gone. At the iteration that replaced them the run then
+        decides anew, whatever it measures there: where results repeat to the bit nothing changes, and where they
+        do not, the card still tells the iteration whose weights were kept.
+        """
+        progress = self.progress
+        if self.settings.selection != "best-val" or not self.folder.path_of(BEST).exists():
+            return
+        kept = int(self.folder.read_named(BEST).state["iteration"])
+        if kept > progress.iteration:
+            self.overwritten = kept
+        elif kept != progress.best_iteration:  # no run leaves this behind: a file was copied or put back
+            progress.best_accuracy, progress.best_iteration = -1.0, 0
 
     def _events(self, journal: Journal, lock: RunLock, stop: Stop) -> Iterator[Event]:
         settings, start = self.settings, perf_counter()
@@ -166,6 +149,7 @@ class Loop:
             if done % settings.log_every == 0 or last:
                 figures = {name: float(values.mean()) for name, values in step.figures.items()}
                 yield self._tell(journal, Event(done, figures, perf_counter() - start))
+                yield from self._divergence(figures)
             if done % settings.validate_every == 0 or last:
                 yield self._tell(journal, Event(done, self._validate(), perf_counter() - start, "validation"))
             stopped = stop() and not last
@@ -176,6 +160,16 @@ class Loop:
                 self._save()
             if stopped:
                 raise KeyboardInterrupt
+
+    def _divergence(self, figures: Mapping[str, float]) -> Iterator[Event]:
+        """A note, once, that the heads end farther from a solution than they started."""
+        worst = max(figures.get("residual_y", 0.0), figures.get("residual_z", 0.0))
+        if self.told_divergence or worst <= 1:
+            return
+        self.told_divergence = True
+        advice = "; --inner.steps auto" if self.config.inner.steps == "paper" else ""
+        told = f"the inner solve diverges: its gradient is {worst:.3g} times that of the zero head{advice}"
+        yield Event(self.progress.iteration, {}, 0.0, f"note: {told}")
 
     def iterate(self) -> MetaStep:
         """One meta-update (Alg. 1, l. 6-17)."""
@@ -240,8 +234,9 @@ class Loop:
             precision=self.settings.precision,
         )
         accuracy = float(answers.accuracy.mean())
-        if accuracy > self.progress.best_accuracy:
+        if accuracy > self.progress.best_accuracy or self.progress.iteration == self.overwritten:
             self.progress.best_accuracy, self.progress.best_iteration = accuracy, self.progress.iteration
+            self.overwritten = None
             if self.settings.selection == "best-val":
                 self.folder.save_named(BEST, self.progress.iteration, self._model_tensors(), {})
         spread = float(answers.accuracy.std()) / count**0.5

@@ -39,11 +39,6 @@ class ABOMed(Method):
     normalisation: Normalisation
     name: str = "abo-med"
 
-    def __post_init__(self) -> None:
-        initial_head(
-            self.inner.initial
-        )  # nobody gives a learned head here: refused before anything is written
-
     def meta_gradient(
         self, backbone: Backbone, tasks: TaskImages, memory: Mapping[str, Tensor], *, chunk: int | None
     ) -> MetaStep:
