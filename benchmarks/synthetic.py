@@ -1,6 +1,6 @@
 """How fast the synthetic set is drawn, and how little its colours tell: a table, and JSON with --out.
 
-    python benchmarks/synthetic.py [--images 640] [--repeats 3] [--out FILE.json]
+    python benchmarks/synthetic.py [--images 640] [--sizes 64 128 224] [--repeats 3] [--out FILE.json]
 
 Speed is from call to closed files, worker start included, best of the repeats. "Colour" is
 the balanced accuracy of a logistic regression on the mean (and mean and spread) of the three channels, every
@@ -77,6 +77,7 @@ def measure_colour(settings: SyntheticSettings) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--images", type=int, default=640, help="images of each measurement")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 128, 224], help="sides in pixels")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     arguments = parser.parse_args()
@@ -84,7 +85,7 @@ def main() -> None:
     count = per_class * len(SYNTHETIC_CLASSES)
     rates = []
     print(f"{'size':>5} {'work':<20}{'images/s':>10}{'images/processor second':>26}")
-    for size in (64, 128, 224):
+    for size in arguments.sizes:
         settings = SyntheticSettings(size=size, images_per_class=per_class)
         works = {
             "drawing": partial(draw, settings),

@@ -1,7 +1,7 @@
 """Worker processes that decode, and what happens when one dies.
 
 A decoder that crashes or is killed for memory takes its process along. The images it may have had in hand are
-tried again one by one, alone in a process; the one that ends that too is refused by name and the rest goes on.
+tried again one by one, alone in a process; the one that ends two of those is refused by name and the rest goes on.
 """
 
 import multiprocessing
@@ -16,6 +16,7 @@ from abomed.data.records import Record, Refusal
 from abomed.errors import ConfigError
 
 CHUNK = 32
+TRIES = 2  # alone in a process: a death by lack of memory may have had another cause than the image
 DECODER_DIED = "decoder-died"
 IN_PROCESS = 2 * CHUNK  # below this, starting processes costs more than it saves
 
@@ -77,14 +78,16 @@ def _one_by_one(job: Job, records: Sequence[Record], slots: Sequence[int]) -> It
     _refuse_if_none_starts(pool)
     try:
         for slot in slots:
-            try:
-                rows = pool.submit(prepare_chunk, job, [slot], [records[slot]]).result()
-            except BrokenProcessPool:
-                pool.shutdown()
-                pool = _start(1)
+            for _ in range(TRIES):
+                try:
+                    yield pool.submit(prepare_chunk, job, [slot], [records[slot]]).result()
+                    break
+                except BrokenProcessPool:
+                    pool.shutdown()
+                    pool = _start(1)
+            else:
                 text = "decoding it ended the worker process"
-                rows = [Prepared(slot, Refusal(DECODER_DIED, text, "open and save it again"))]
-            yield rows
+                yield [Prepared(slot, Refusal(DECODER_DIED, text, "open and save it again"))]
     finally:
         pool.shutdown()
 

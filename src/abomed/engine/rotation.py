@@ -157,12 +157,10 @@ class CheckpointFolder:
 
     def _prune(self, iteration: int) -> None:
         kept = [path for path in self.paths() if _iteration_of(path) <= iteration][: self.keep]
-        stale = [path for path in self.paths() if path not in kept]
-        # Left by a process that was killed while it wrote.
-        stale += [*self.folder.glob(".*.safetensors.tmp-*"), *self.folder.glob(f".{POINTER}.tmp-*")]
         try:
-            for path in stale:
-                path.unlink(missing_ok=True)
+            for path in self.paths():
+                if path not in kept:
+                    path.unlink(missing_ok=True)
         except OSError as error:
             raise _unusable(self.folder, error) from error
 

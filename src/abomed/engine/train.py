@@ -25,6 +25,7 @@ from abomed.engine.checkpoint import prefix_names, select_prefix
 from abomed.engine.compiled import Encoders, compiles
 from abomed.engine.environment import describe_environment
 from abomed.engine.evaluate import answer_tasks, autocast, backbone_chunk
+from abomed.engine.files import clear_unfinished
 from abomed.engine.journal import Journal, cut_journal
 from abomed.engine.lock import RunLock
 from abomed.engine.material import Material, choose_device, config_of, task_lists
@@ -64,6 +65,7 @@ def train(
             loop.recover(changes)
         else:
             create_run(out, described, environment, card)
+        clear_unfinished(out)
         result = loop.run_to_end(lock, stop or (lambda: False))
         write_card(result.run, {**card, **result.to_card()})
     return result
