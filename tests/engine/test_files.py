@@ -8,7 +8,13 @@ from abomed.engine.files import clear_unfinished
 def test_half_written_files_go_and_all_else_stays(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     left = [".weights.safetensors.tmp-0badc0de", "checkpoints/.latest.json.tmp-b3828baf"]
-    kept = ["config.toml", ".run.lock.tmp-0badc0de", ".notes.tmp-mine", "a.tmp-0badc0de", "checkpoints/latest.json"]
+    kept = [
+        "config.toml",
+        ".run.lock.tmp-0badc0de",
+        ".notes.tmp-mine",
+        "a.tmp-0badc0de",
+        "checkpoints/latest.json",
+    ]
     for name in left + kept:
         (tmp_path / name).touch()
     clear_unfinished(tmp_path)
