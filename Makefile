@@ -7,11 +7,12 @@ TORCH ?= torch==2.13.0
 LOCK := requirements/lock.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test check format bench docs lock clean
+.PHONY: help quickstart test kernels check format bench docs lock clean
 
 help:
 	@echo "make quickstart  the whole path on a synthetic set, ending with a page to read"
 	@echo "make test        the tests"
+	@echo "make kernels     the tests of the GPU kernels, on a processor by Triton's interpreter"
 	@echo "make check       format, lint, types, import contracts"
 	@echo "make bench       the benchmarks, as tables and JSON"
 	@echo "make docs        the documentation as HTML in build/docs"
@@ -30,6 +31,11 @@ quickstart: $(VENV)/.installed
 
 test: $(VENV)/.installed
 	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+# Triton comes with PyTorch for CUDA, where it must stay as it is; elsewhere it is fetched for its interpreter alone.
+kernels: $(VENV)/.installed
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/triton triton
+	@TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest -m kernel $(ARGS)
 
 check: $(VENV)/.installed
 	@$(BIN)/ruff format --check .

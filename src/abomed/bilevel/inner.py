@@ -9,7 +9,8 @@ holds y and z constant. Decisions:
 - The reference is the zero head, not w0: a warm start is then rewarded with fewer steps instead of being held
   to a stricter goal that float32 cannot reach.
 - On a GPU, where a step costs its launches whatever its size, `solve_heads` iterates y and z as one batch of
-  twice the tasks; on a processor z alone is a quarter of the work and they go one after the other.
+  twice the tasks, in one kernel where it fits (`fused`); on a processor z alone is a quarter of the work and they
+  go one after the other.
 - A task that leaves the finite numbers is frozen, marked, and stops nobody else.
 """
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from abomed.bilevel.coordinates import Coordinates, Dual, coordinates
+from abomed.bilevel.fused import descend, is_fusable
 from abomed.bilevel.head import Head, InitialHeads, Solution, full_precision
 from abomed.bilevel.objective import Examples, Objective, penalised_objective, support_objective
 from abomed.bilevel.steps import Schedule, per_task, schedule_adapt, schedule_y, schedule_z
@@ -68,8 +70,8 @@ def solve_heads(
         space_z = coordinates(lower, start.z, settings.form)
         by_y, by_z = schedule_y(support, query, settings), schedule_z(support, settings)
         if not (together and isinstance(space_y, Dual) and isinstance(space_z, Dual)):
-            return InnerSolutions(y=_iterate(space_y, by_y), z=_iterate(space_z, by_z))
-        joint = _iterate(Dual.stack(space_y, space_z), by_y.followed_by(by_z, support.features))
+            return InnerSolutions(y=iterate(space_y, by_y), z=iterate(space_z, by_z))
+        joint = iterate(Dual.stack(space_y, space_z), by_y.followed_by(by_z, support.features))
     tasks = support.tasks
     return InnerSolutions(y=joint.of_tasks(slice(tasks)), z=joint.of_tasks(slice(tasks, None)))
 
@@ -86,10 +88,17 @@ def minimise(
 ) -> Solution:
     """Gradient descent (momentum 0) or Nesterov's method, on one objective per task."""
     with full_precision(objective.targets):
-        return _iterate(coordinates(objective, initial, form), schedule)
+        return iterate(coordinates(objective, initial, form), schedule)
 
 
-def _iterate(space: Coordinates, schedule: Schedule) -> Solution:
+def iterate(space: Coordinates, schedule: Schedule) -> Solution:
+    """All tasks to their ends: in one kernel where the device has one, else step by step."""
+    if isinstance(space, Dual) and is_fusable(space):
+        return descend(space, schedule, CHECK_EVERY)
+    return iterate_by_steps(space, schedule)
+
+
+def iterate_by_steps(space: Coordinates, schedule: Schedule) -> Solution:
     reference = space.norm(space.gradient(torch.zeros_like(space.start)))
     arrivals = _Arrivals(space, goal=schedule.tolerance * reference)
     gradient_step = space.stepper(per_task(schedule.size, reference)[:, None, None])

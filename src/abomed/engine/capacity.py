@@ -1,0 +1,77 @@
+"""How many tasks a device takes at once, and what is said when they were too many.
+
+Decisions a reader would question:
+
+- What autograd keeps of one image is counted, not guessed: one small pass adds up the tensors that a backward pass
+  would need. A compiled pass in bfloat16 keeps less, so the count is a bound, and any backbone has one without a table.
+- Evaluation keeps nothing for a backward pass, but is cut in the same way: its largest layer is a part of the sum.
+- Half of what is free is planned with: the allocator's blocks, the heads and the compiler's workspaces need the rest.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from abomed.errors import ConfigError
+from abomed.models import Backbone, extract
+
+_SHARE = 0.5
+_ROWS = 2  # of each side: batch statistics need more than one value
+
+
+def backbone_chunk(
+    chunk: int, backbone: Backbone, images_per_task: int, device: torch.device, free: int | None = None
+) -> int | None:
+    """Tasks per backbone pass: as asked; else one by one on a processor, where a larger batch leaves the caches and
+    is slower, and elsewhere as many as fit into `free` bytes (of a GPU: what is free now)."""
+    if chunk:
+        return chunk
+    if device.type == "cpu":
+        return 1
+    if free is None:
+        if device.type != "cuda":
+            return None
+        free = torch.cuda.mem_get_info(device)[0]
+    return max(1, int(_SHARE * free / (images_per_task * bytes_per_image(backbone))))
+
+
+def bytes_per_image(backbone: Backbone) -> float:
+    """What autograd keeps of one image in float32, parameters not counted."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in backbone.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    place = next(backbone.parameters()).device
+    images = torch.zeros(1, _ROWS, 3, backbone.image_size, backbone.image_size, device=place)
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        features = extract(backbone, images, images, "support")
+    del features  # until here, so that no storage was freed and its address used again
+    return sum(kept.values()) / (2 * _ROWS)
+
+
+def fewer_tasks(chunk: int | None, tasks: int) -> str:
+    """What helps a training that took `chunk` of its `tasks` at once."""
+    taken = tasks if chunk is None else min(chunk, tasks)
+    if taken > 1:
+        return f"fewer tasks at once, with the same result: --chunk {taken // 2}"
+    return "a smaller --backbone, --image-size, --shots or --queries, or --device cpu"
+
+
+@contextmanager
+def memory_advice(remedy: str) -> Iterator[None]:
+    """Turn the device's complaint about memory into a sentence that says what helps."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        # "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …"
+        sentences = str(error).split(". ")
+        found = sentences[1] if len(sentences) > 1 else sentences[0]
+        raise ConfigError("the GPU ran out of memory", found=found, right=remedy) from None
