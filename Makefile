@@ -34,7 +34,7 @@ test: $(VENV)/.installed
 
 # Triton comes with PyTorch for CUDA, where it must stay as it is; elsewhere it is fetched for its interpreter alone.
 kernels: $(VENV)/.installed
-	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/triton triton
+	@PYTHONPATH=$(VENV)/triton $(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/triton triton
 	@TRITON_INTERPRET=1 PYTHONPATH=$(VENV)/triton $(BIN)/python -m pytest -m kernel $(ARGS)
 
 check: $(VENV)/.installed

@@ -103,6 +103,11 @@ class TaskNorm2d(nn.Module):
         """Makes the layer the `position`-th of those that obey `normaliser`."""
         self._normaliser, self._position = normaliser, position
 
+    @property
+    def plan(self) -> RowPlan | Statistics | None:
+        """What the layer obeys during the present call; None where its statistics are being recorded, too."""
+        return self._normaliser.plan if self._normaliser.recorded is None else None
+
     @torch.no_grad()
     def reset(self) -> None:
         """Weight 1, bias 0, running averages of a standard normal."""
