@@ -76,7 +76,8 @@ def variants(device: torch.device) -> dict[str, dict[str, dict[str, object]]]:
         return plain
     return {
         **plain,
-        "default, not compiled": {"train": {"compile": "off"}},
+        "default, compiled instead of kernels": {"train": {"kernels": "off"}},
+        "default, neither": {"train": {"kernels": "off", "compile": "off"}},
         "paper steps, episode": {"inner": {"steps": "paper"}, "model": {"normalisation": "episode"}},
     }
 

@@ -113,6 +113,34 @@ def test_flags_replace_the_file_and_the_file_the_preset(
     ).read_bytes()
 
 
+def test_augmentation_is_chosen_and_tuned_by_flags(
+    pack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ABOMED_MIXING_SIDES", "query")
+    chosen = ["--augment", "cutmix+medraug", "--mixing.probability", "0.5", "--medraug.operations", "3"]
+    assert main.call(command(pack, tmp_path / "run", "--iterations", "1", *chosen)) == 0
+    recorded = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert recorded["train"]["augment"] == "medraug+cutmix"
+    assert (recorded["mixing"]["probability"], recorded["mixing"]["sides"]) == (0.5, "query")
+    assert recorded["medraug"]["operations"] == recorded["policy"]["operations"] == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--augment", "baseline+mixpu"], "did you mean 'mixup'?"),
+        (["--augment", "cutmix+mixup"], "mixup and cutmix cannot be added"),
+        (["--mixing.probability", "2"], "less than or equal to 1"),
+        (["--augment", "medraug", "--medraug.policy", "isic2081"], "did you mean 'isic2018'?"),
+    ],
+)
+def test_augmentations_that_do_not_exist(
+    wrong: list[str], said: str, pack: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in " ".join(refused(command(pack, tmp_path / "run", *wrong), capsys, 2))
+    assert not list(tmp_path.glob("run/*"))
+
+
 def test_control_c_saves_and_says_how_to_go_on(
     pack: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

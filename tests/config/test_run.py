@@ -18,6 +18,7 @@ from abomed.errors import ConfigError
 UNWRITTEN = {
     "model.image_size",
     "outer.clip_norm",
+    *(f"medraug.{name}" for name in ("operations", "magnitude_low", "magnitude_high")),
     *(f"inner.{name}" for name in ("lr_z", "lr_y", "inner_steps", "lr_adapt", "momentum", "adapt_steps")),
 }
 
@@ -106,6 +107,8 @@ def flattened(value: Mapping[str, Any]) -> dict[str, Any]:
             "model": st.fixed_dictionaries({"image_size": st.sampled_from([None, 32])}),
             "outer": st.fixed_dictionaries({"clip_norm": st.none() | st.floats(1e-3, 1e3)}),
             "baseline": st.fixed_dictionaries({"area": st.just((0.25, 0.5))}),
+            "medraug": st.fixed_dictionaries({"operations": st.none() | st.integers(0, 16)}),
+            "mixing": st.fixed_dictionaries({"cutout_side": st.floats(0.01, 1)}),
             "train": st.fixed_dictionaries({"seed": st.integers(0, 2**63 - 1)}),
         },
     ),
@@ -119,6 +122,7 @@ def test_what_a_run_records_reads_back_equal(
         **config.model_dump(mode="json", exclude_none=True),
         "data": {"images": 3},
         "split": {"name": "x"},
+        "policy": {"name": "general"},
     }
     file.write_text(dump_toml(told), encoding="utf-8")
     assert load_run_config(preset=None, file=file) == config
@@ -140,7 +144,8 @@ def test_unknown_preset() -> None:
             [
                 "'iner' is no section of a configuration",
                 "  where: FILE",
-                "  right: did you mean [inner]? [episodes], [model], [baseline], [inner], [outer], [train]",
+                "  right: did you mean [inner]? [episodes], [model], [baseline], [medraug], [mixing], [inner], "
+                "[outer], [train]",
             ],
         ),
         (
@@ -148,7 +153,7 @@ def test_unknown_preset() -> None:
             [
                 "'ridge' is no section of a configuration",
                 "  where: FILE",
-                "  right: [episodes], [model], [baseline], [inner], [outer], [train]",
+                "  right: [episodes], [model], [baseline], [medraug], [mixing], [inner], [outer], [train]",
             ],
         ),
         (

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from abomed.config.episodes import EpisodeSpec
 from abomed.engine import evaluate
-from abomed.engine.evaluate import TaskAnswers, answer_tasks, autocast, backbone_chunk
+from abomed.engine.evaluate import TaskAnswers, answer_tasks, autocast
 from abomed.engine.source import TaskSource
 from abomed.episodes import class_table
 from abomed.methods.base import MetaStep, Method, TaskImages
@@ -81,8 +81,3 @@ def test_precision_on_a_processor(precision: evaluate.Precision, half: bool) -> 
     matrix = torch.ones(2, 2)
     with autocast(torch.device("cpu"), precision):
         assert ((matrix @ matrix).dtype == torch.bfloat16) == half
-
-
-def test_chunks_by_device() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [backbone_chunk(chunk, device) for chunk in (0, 5) for device in (cpu, gpu)] == [1, None, 5, 5]

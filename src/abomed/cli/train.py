@@ -19,7 +19,9 @@ from abomed.config.augment import BaselineSettings
 from abomed.config.bilevel import InnerSettings
 from abomed.config.data import DecodeSettings, ReadSettings
 from abomed.config.episodes import Disjoint, EpisodeSpec
+from abomed.config.mixing import MixingSettings
 from abomed.config.models import ModelSettings
+from abomed.config.policies import MedRAugSettings
 from abomed.config.run import RunConfig, load_run_config
 from abomed.config.train import OuterSettings, TrainSettings
 
@@ -47,6 +49,8 @@ def train(
     inner: InnerSettings = _DEFAULTS.inner,
     outer: OuterSettings = _DEFAULTS.outer,
     baseline: BaselineSettings = _DEFAULTS.baseline,
+    medraug: MedRAugSettings = _DEFAULTS.medraug,
+    mixing: MixingSettings = _DEFAULTS.mixing,
     read: Annotated[ReadSettings, Flat] = _READ,
 ) -> None:
     """Meta-train a backbone on the base classes of a data set.
@@ -81,6 +85,8 @@ def train(
         "inner": inner,
         "outer": outer,
         "baseline": baseline,
+        "medraug": medraug,
+        "mixing": mixing,
     }
     resolved = load_run_config(preset, config, _given(sections), os.environ)
     with open_source(data, read, _DECODE) as pack:

@@ -4,8 +4,8 @@ Sources are layered, later ones win: the model's defaults, a preset, a TOML file
 environment, and flags. All are checked by the same model, so a range or a misspelt key is refused alike wherever
 it comes from.
 
-A run folder's config.toml is such a file too: what it says beyond the settings (which images, divided how) belongs
-to `--data` and `--split` and is passed over.
+A run folder's config.toml is such a file too: what it says beyond the settings (which images, divided how, and
+which pool of operations they got) follows from `--data` and `--split` and is passed over.
 """
 
 import difflib
@@ -22,14 +22,18 @@ from abomed.config.augment import BaselineSettings
 from abomed.config.base import Settings
 from abomed.config.bilevel import InnerSettings
 from abomed.config.episodes import EpisodeSpec
+from abomed.config.mixing import MixingSettings
 from abomed.config.models import ModelSettings
+from abomed.config.policies import MedRAugSettings
 from abomed.config.train import OuterSettings, TrainSettings
 from abomed.errors import ConfigError
 
 PRESETS = ("default", "paper", "tiny")
 PREFIX = "ABOMED_"
 NOT_SETTINGS = frozenset({"ABOMED_DEBUG", "ABOMED_GOLDEN", "ABOMED_KILLS"})
-RECORDED = frozenset({"data", "split"})  # sections of a run folder's config.toml that are no settings
+RECORDED = frozenset(
+    {"data", "split", "policy"}
+)  # sections of a run folder's config.toml that are no settings
 
 Layer = Mapping[str, Mapping[str, Any]]
 
@@ -40,6 +44,8 @@ class RunConfig(Settings):
     episodes: EpisodeSpec = EpisodeSpec()
     model: ModelSettings = ModelSettings()
     baseline: BaselineSettings = BaselineSettings()
+    medraug: MedRAugSettings = MedRAugSettings()
+    mixing: MixingSettings = MixingSettings()
     inner: InnerSettings = InnerSettings()
     outer: OuterSettings = OuterSettings()
     train: TrainSettings = TrainSettings()

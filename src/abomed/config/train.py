@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
+from abomed.config.augment import plan_augmentation
 from abomed.config.base import Settings
 from abomed.config.models import Normalisation
 
@@ -62,8 +63,9 @@ class TrainSettings(Settings):
     task_batch: Annotated[int, Field(ge=1)] = 32
     """m, tasks per meta-update."""
 
-    augment: Literal["none", "baseline"] = "baseline"
-    """`baseline`: random resized crop, brightness, contrast and colour jitter, both flips."""
+    augment: str = "baseline"
+    """none, baseline (random resized crop, jitter, flips), medraug (Algorithm 2), cutout, mixup, cutmix, or a sum:
+    baseline+medraug, baseline+cutmix. The last three mask or mix what the others show; alone, the fixed view."""
 
     validate_every: Annotated[int, Field(ge=1)] = 50
     """Iterations between validations on held-out images of the base classes."""
@@ -83,6 +85,9 @@ class TrainSettings(Settings):
     compile: Literal["auto", "on", "off"] = "auto"
     """Compile the backbone on CUDA: four times faster, after 10 to 20 seconds; `auto` from 200 iterations."""
 
+    kernels: Literal["auto", "off"] = "auto"
+    """On CUDA with Triton, train CNN4 by kernels of its own: faster, and the same function; `off` for comparison."""
+
     log_every: Annotated[int, Field(ge=1)] = 10
     """Iterations between two lines of metrics."""
 
@@ -91,6 +96,11 @@ class TrainSettings(Settings):
 
     chunk: Annotated[int, Field(ge=0)] = 0
     """Tasks per backbone pass; 0 takes all at once on a GPU and one by one on a processor. Results agree."""
+
+    @field_validator("augment")
+    @classmethod
+    def _augmentation_is_known(cls, text: str) -> str:
+        return plan_augmentation(text).name
 
 
 class EvaluateSettings(Settings):

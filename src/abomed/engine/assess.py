@@ -21,9 +21,10 @@ from abomed.config.run import RunConfig, load_run_config
 from abomed.config.train import EvaluateSettings
 from abomed.data.packed import Pack
 from abomed.data.splits import Split
+from abomed.engine.capacity import backbone_chunk, memory_advice
 from abomed.engine.checkpoint import read_checkpoint, select_prefix
 from abomed.engine.clusters import over_pool, units_of
-from abomed.engine.evaluate import answer_tasks, backbone_chunk
+from abomed.engine.evaluate import answer_tasks
 from abomed.engine.intervals import Interval, over_tasks
 from abomed.engine.metrics import Scores, score_tasks
 from abomed.engine.record import RunFolder, read_config
@@ -173,10 +174,17 @@ def _assess_one(
     method = create_method(run.config.model_copy(update={"model": model}))
     backbone = run.backbone.to(device)
     source = TaskSource(images, table, spec, settings.evaluation_seed, STREAM, backbone.image_size, None)
-    answers = answer_tasks(
-        method, backbone, source, settings.tasks, chunk=backbone_chunk(0, device), precision="float32",
-        on_progress=on_progress,
-    )  # fmt: skip
+    chunk = backbone_chunk(0, backbone, spec.ways * spec.images_per_class, device)
+    with memory_advice("--device cpu, or fewer --queries"):
+        answers = answer_tasks(
+            method,
+            backbone,
+            source,
+            settings.tasks,
+            chunk=chunk,
+            precision="float32",
+            on_progress=on_progress,
+        )
     asked = answers.episodes.query.flatten(1)
     scores = score_tasks(answers.logits, answers.labels, answers.classes, groups=pack.groups[asked])
     return Assessment(

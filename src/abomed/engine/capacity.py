@@ -3,7 +3,7 @@
 Decisions a reader would question:
 
 - What autograd keeps of one image is counted, not guessed: one small pass adds up the tensors that a backward pass
-  would need. A compiled pass in bfloat16 keeps less, so the count is a bound, and any backbone has one without a table.
+  would need. A compiled pass in bfloat16 keeps less, so the count is a bound; and no backbone needs a table.
 - Evaluation keeps nothing for a backward pass, but is cut in the same way: its largest layer is a part of the sum.
 - Half of what is free is planned with: the allocator's blocks, the heads and the compiler's workspaces need the rest.
 """

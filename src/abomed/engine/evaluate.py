@@ -64,9 +64,3 @@ def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractC
     """bfloat16 for the backbone where it was asked for, or by default on CUDA; heads stay in float32."""
     wanted = precision == "bf16" or (precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, torch.bfloat16) if wanted else contextlib.nullcontext()
-
-
-def backbone_chunk(chunk: int, device: torch.device) -> int | None:
-    """Tasks per backbone pass: as asked; else one by one on a processor, where a larger batch leaves the caches
-    and is slower, and all at once on a GPU."""
-    return chunk or (1 if device.type == "cpu" else None)

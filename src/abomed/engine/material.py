@@ -11,11 +11,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from abomed.config.augment import plan_augmentation
 from abomed.config.episodes import EpisodeSpec
+from abomed.config.policies import Policy
 from abomed.config.run import RunConfig
 from abomed.data.packed import Pack
 from abomed.data.splits import Split, SplitParts, assign_parts, load_split, random_split
-from abomed.engine.compiled import compiled_augmentation
+from abomed.engine.looks import augment_offline, build_augmentation, used_policy
 from abomed.engine.source import TaskSource
 from abomed.episodes import ClassTable, check_fit, class_table, largest_fit
 from abomed.errors import ConfigError, DataError
@@ -94,10 +96,12 @@ def task_lists(config: RunConfig, material: Material, device: torch.device, size
             where = f"{part} images" + (f", {error.where}" if error.where else "")
             raise DataError(error.what, where=where, found=error.found, right=error.right) from None
     images = material.pack.load(device)
-    augment = config.baseline if settings.augment == "baseline" else None
-    apply = compiled_augmentation(settings, device)
+    policy = used_policy(config, material.pack.header.source)
+    augment, learnt = build_augmentation(config, policy, device), images
+    if policy is not None and config.medraug.offline:
+        learnt = augment_offline(images, material.parts.train, policy, settings.seed)
     return TaskLists(
-        TaskSource(images, base.to(device), spec, settings.seed, "train", size, augment, apply),
+        TaskSource(learnt, base.to(device), spec, settings.seed, "train", size, augment),
         TaskSource(images, held_out.to(device), shorter, settings.seed, "validation", size, None),
     )
 
@@ -114,10 +118,19 @@ def _refuse_untestable(split: Split, ways: int) -> None:
 
 
 def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
-    """The recorded settings: the configuration, and which images in which division."""
-    split, header = material.split, material.pack.header
+    """The recorded settings: the configuration, which images in which division, and MedRAug's pool in full.
+
+    Sections that the augmentation does not use are left out, so that a run begun before they existed can be
+    resumed. The pool is written out because `auto`, and the path of a file, do not say what was in it.
+    """
+    split, header, plan = material.split, material.pack.header, plan_augmentation(config.train.augment)
+    unused = {
+        name for name, used in (("medraug", "medraug" in plan.looks), ("mixing", plan.mixing)) if not used
+    }
+    policy = used_policy(config, header.source)
     return {
-        **config.model_dump(mode="json", exclude_none=True),
+        **config.model_dump(mode="json", exclude_none=True, exclude=unused),
+        **({} if policy is None else {"policy": _describe_policy(policy)}),
         "data": {"source": header.source, "images": header.images, "columns_sha256": header.columns_sha256},
         "split": {
             "name": split.name,
@@ -126,6 +139,16 @@ def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
             "val_share": split.val_share,
             "disjoint": split.disjoint,
         },
+    }
+
+
+def _describe_policy(policy: Policy) -> dict[str, Any]:
+    entries = [f"{e.operation} {e.low:g} to {e.high:g}, sign {e.sign}" for e in policy.entries]
+    return {
+        "name": policy.name,
+        "operations": policy.operations,
+        "magnitude": list(policy.magnitude),
+        "entries": entries,
     }
 
 

@@ -4,17 +4,14 @@ Task i of a list and the look of its images depend on the seed, the stream's nam
 another number of tasks per step, sees the same images.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from abomed.augment import baseline
-from abomed.augment.evaluation import prepare
-from abomed.config.augment import BaselineSettings
 from abomed.config.episodes import EpisodeSpec
+from abomed.engine.looks import FIXED_VIEW, Augmentation, ShownSide, Side
 from abomed.episodes import ClassTable, Episodes, draw_episodes, gather
 from abomed.methods.base import TaskImages
 
@@ -29,8 +26,7 @@ class TaskSource:
     seed: int
     stream: str
     size: int  # of the backbone's input
-    augment: BaselineSettings | None  # None: the fixed view of validation and test
-    apply: Callable[..., Tensor] = baseline.apply  # or its compiled form
+    augment: Augmentation | None  # None: the fixed view of validation and test
 
     def draw(self, first: int, count: int) -> Episodes:
         return draw_episodes(
@@ -40,33 +36,36 @@ class TaskSource:
     def show(self, episodes: Episodes, first: int) -> TaskImages:
         """The images of tasks drawn from place `first` of the list on."""
         batch, spec = gather(self.images, episodes), self.spec
-        support, query = batch.support_images, batch.query_images
         tasks, per_task = len(episodes), spec.ways * spec.images_per_class
         index = torch.arange(first * per_task, (first + tasks) * per_task, device=self.images.device)
         index = index.view(tasks, per_task)
         at = spec.ways * spec.shots
+        support = self._look(batch.support_images, batch.support_labels, index[:, :at], "support")
+        query = self._look(batch.query_images, batch.query_labels, index[:, at:], "query")
         return TaskImages(
-            self._look(support, index[:, :at]),
-            batch.support_labels,
-            self._look(query, index[:, at:]),
-            batch.query_labels,
+            support.images,
+            support.labels,
+            query.images,
+            query.labels,
             spec.ways,
+            support.targets,
+            query.targets,
         )
 
     def _look(
-        self, images: UInt8[Tensor, "tasks rows 3 side side"], index: Int64[Tensor, "tasks rows"]
-    ) -> Tensor:
-        rows = images.flatten(0, 1)
-        if self.augment is None:
-            shown = prepare(rows, self.size)
-        else:
-            parameters = baseline.draw(
-                self.augment,
-                seed=self.seed,
-                stream=f"{self.stream}/augment",
-                index=index.flatten(),
-                side=rows.shape[-1],
-            )
-            shown = self.apply(rows, parameters, self.size)
-        by_task: Tensor = shown.unflatten(0, images.shape[:2])
-        return by_task
+        self,
+        images: UInt8[Tensor, "tasks rows 3 side side"],
+        labels: Int64[Tensor, "tasks rows"],
+        index: Int64[Tensor, "tasks rows"],
+        side: Side,
+    ) -> ShownSide:
+        augment = self.augment or FIXED_VIEW
+        pixels = augment.show(
+            images.flatten(0, 1), seed=self.seed, stream=self.stream, index=index.flatten(), size=self.size
+        )
+        shown = ShownSide(pixels.unflatten(0, images.shape[:2]), labels)
+        if augment.mixing is None:
+            return shown
+        return augment.mixing.mix(
+            shown, ways=self.spec.ways, side=side, seed=self.seed, stream=self.stream, index=index
+        )

@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from abomed.config.run import RunConfig
+from abomed.engine.capacity import backbone_chunk, fewer_tasks, memory_advice
 from abomed.engine.checkpoint import prefix_names, select_prefix
-from abomed.engine.compiled import Encoders, compiles
+from abomed.engine.compiled import Encoders, training_encode
 from abomed.engine.environment import describe_environment
-from abomed.engine.evaluate import answer_tasks, autocast, backbone_chunk
+from abomed.engine.evaluate import answer_tasks, autocast
 from abomed.engine.files import clear_unfinished
 from abomed.engine.journal import Journal, cut_journal
 from abomed.engine.lock import RunLock
@@ -66,7 +67,8 @@ def train(
         else:
             create_run(out, described, environment, card)
         clear_unfinished(out)
-        result = loop.run_to_end(lock, stop or (lambda: False))
+        with memory_advice(fewer_tasks(loop.chunk, config.train.task_batch)):
+            result = loop.run_to_end(lock, stop or (lambda: False))
         write_card(result.run, {**card, **result.to_card()})
     return result
 
@@ -81,11 +83,15 @@ class Loop:
         self.settings = config.train
         self.method: Method = create_method(config)
         self.backbone = self._build_backbone()
-        self.encoders = Encoders(self.backbone, compiled=compiles(self.settings, device))
+        fast = training_encode(self.backbone, self.settings, config.model.normalisation, device)
+        self.encoders = Encoders(self.backbone, fast)
         self.optimiser = self._build_optimiser()
         lists = task_lists(config, material, device, self.backbone.image_size)
         self.source, self.validation = lists.training, lists.validation
-        self.chunk = backbone_chunk(config.train.chunk, device)
+        spec = config.episodes
+        self.chunk = backbone_chunk(
+            config.train.chunk, self.backbone, spec.ways * spec.images_per_class, device
+        )
         self.progress = Progress()
         self.overwritten: int | None = (
             None  # iteration whose weights replaced the best known (`_recall_best`)

@@ -83,8 +83,8 @@ class ABOMed(Method):
         features = extract(backbone, tasks.support, tasks.query, self.normalisation, learning=running)
         features = scale_features(features, self.inner.feature_norm)
         return (
-            Examples.of(features.support, tasks.support_labels, tasks.ways),
-            Examples.of(features.query, tasks.query_labels, tasks.ways),
+            Examples.of(features.support, tasks.support_truth, tasks.ways),
+            Examples.of(features.query, tasks.query_truth, tasks.ways),
         )
 
     def _initial(self, memory: Mapping[str, Tensor]) -> InitialHeads:

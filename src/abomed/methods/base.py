@@ -14,16 +14,34 @@ from torch import Tensor
 
 from abomed.models import Backbone
 
+Truth = Int64[Tensor, "tasks rows"] | Float[Tensor, "tasks rows ways"]
+
 
 @dataclass(frozen=True, eq=False)
 class TaskImages:
-    """A batch of tasks as a method sees it: images in [0, 1] and labels relative to the task."""
+    """A batch of tasks as a method sees it: images in [0, 1] and labels relative to the task.
+
+    Where training mixes images, an image's targets are its shares of the classes, and its label is the class of
+    the largest share: losses take `support_truth` and `query_truth`, accuracies the labels.
+    """
 
     support: Float[Tensor, "tasks support 3 side side"]
     support_labels: Int64[Tensor, "tasks support"]
     query: Float[Tensor, "tasks query 3 side side"]
     query_labels: Int64[Tensor, "tasks query"]
     ways: int
+    support_targets: Float[Tensor, "tasks support ways"] | None = None
+    query_targets: Float[Tensor, "tasks query ways"] | None = None
+
+    @property
+    def support_truth(self) -> Truth:
+        """What the support images show: targets where they are mixed, labels elsewhere."""
+        return self.support_labels if self.support_targets is None else self.support_targets
+
+    @property
+    def query_truth(self) -> Truth:
+        """What the queries show: targets where they are mixed, labels elsewhere."""
+        return self.query_labels if self.query_targets is None else self.query_targets
 
     def __len__(self) -> int:
         return len(self.support)
@@ -35,6 +53,8 @@ class TaskImages:
             self.query[tasks],
             self.query_labels[tasks],
             self.ways,
+            None if self.support_targets is None else self.support_targets[tasks],
+            None if self.query_targets is None else self.query_targets[tasks],
         )
 
 

@@ -20,7 +20,7 @@ times by the plain form. Here they are never written. Decisions a reader would q
 import functools
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -29,8 +29,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, pad
 
 from abomed.models.backbone import Body
-from abomed.models.cnn4 import CNN4, FILTERS
-from abomed.models.normalise import RowPlan
+from abomed.models.cnn4 import CNN4, FILTERS, Block
+from abomed.models.normalise import RowPlan, TaskNorm2d
 
 _TAPS, _REAL_TAPS = 32, 27
 
@@ -48,9 +48,10 @@ def kernel_encode(body: Body) -> Callable[[Tensor], Tensor] | None:
     if not isinstance(body, CNN4) or not has_triton():
         return None
     blocks, plain = body.blocks, body.encode
+    first = cast(Block, blocks[0])
 
     def encode(pixels: Tensor) -> Tensor:
-        plan = blocks[0].norm.plan
+        plan = first.norm.plan
         if isinstance(plan, RowPlan) and is_fusable(pixels, plan):
             return encode_blocks(pixels, blocks, plan)
         return plain(pixels)
@@ -71,11 +72,11 @@ def encode_blocks(pixels: Float[Tensor, "rows 3 side side"], blocks: nn.Sequenti
     with torch.autocast(pixels.device.type, enabled=False):
         maps = pixels.to(precision)
         for number, block in enumerate(blocks):
-            maps = (_first_block if number == 0 else _later_block)(maps, block, plan)
+            maps = (_first_block if number == 0 else _later_block)(maps, cast(Block, block), plan)
     return maps
 
 
-def _first_block(pixels: Tensor, block: Any, plan: RowPlan) -> Tensor:
+def _first_block(pixels: Tensor, block: Block, plan: RowPlan) -> Tensor:
     pixels = pixels.contiguous(memory_format=torch.channels_last)
     weight = block.conv.weight.to(pixels.dtype).permute(2, 3, 1, 0).reshape(_REAL_TAPS, FILTERS)
     wide = weight.float()
@@ -89,7 +90,7 @@ def _first_block(pixels: Tensor, block: Any, plan: RowPlan) -> Tensor:
     return pooled
 
 
-def _later_block(inputs: Tensor, block: Any, plan: RowPlan) -> Tensor:
+def _later_block(inputs: Tensor, block: Block, plan: RowPlan) -> Tensor:
     maps = conv2d(inputs, block.conv.weight.to(inputs.dtype), padding=1)
     norm = block.norm
 
@@ -100,7 +101,9 @@ def _later_block(inputs: Tensor, block: Any, plan: RowPlan) -> Tensor:
     return pooled
 
 
-def _affine(sums: Tensor, squares: Tensor, positions: int, norm: Any, plan: RowPlan) -> tuple[Tensor, Tensor]:
+def _affine(
+    sums: Tensor, squares: Tensor, positions: int, norm: TaskNorm2d, plan: RowPlan
+) -> tuple[Tensor, Tensor]:
     return _affine_of(sums, squares, positions, norm.weight, norm.bias, norm.eps, plan)
 
 
@@ -164,8 +167,8 @@ class _ConvolvePool(torch.autograd.Function):
         return pooled
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
         from abomed.models import kernels
 
         pixels, filters, scale, shift = ctx.saved_tensors
@@ -207,8 +210,8 @@ class _NormPool(torch.autograd.Function):
         return pooled
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, arriving: Tensor) -> tuple[Tensor | None, ...]:
         from abomed.models import kernels
 
         maps, weight, bias, sums, squares, scale, shift = ctx.saved_tensors
