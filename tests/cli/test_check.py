@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from abomed.cli import check
+from abomed.cli import check, subject
 from abomed.cli.main import call
 from abomed.config.run import load_run_config
 from abomed.engine.checkpoint import prefix_names, write_checkpoint
@@ -156,7 +156,7 @@ def test_what_cannot_be_done_is_refused(
 def test_without_matplotlib_figures_are_told_and_a_wanted_picture_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(check, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
+    monkeypatch.setattr(subject, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name))
     assert call(["check", "--tasks", "1"]) == 0
     assert 'pip install "abomed[report]"' in capsys.readouterr().out
     assert not Path("check.png").exists()

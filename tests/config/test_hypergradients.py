@@ -12,7 +12,7 @@ from abomed.config.hypergradients import AccelerationSettings, HypergradientSett
 @pytest.mark.parametrize(
     "values",
     [
-        {"estimator": "newton"},
+        {"hypergradient": "newton"},
         {"lower_steps": -1},
         {"directions": 0},
         {"smoothing": 0},
@@ -31,7 +31,7 @@ def test_an_acceleration_without_meaning_is_refused(values: dict[str, object]) -
 
 
 def test_the_default_is_the_method_of_the_paper_and_every_field_explains_itself() -> None:
-    assert HypergradientSettings().estimator == "penalty"
+    assert HypergradientSettings().hypergradient == "penalty"
     for model in (HypergradientSettings, AccelerationSettings):
         assert all(field.description for field in model.model_fields.values())
 

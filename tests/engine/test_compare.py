@@ -19,7 +19,7 @@ INNER = InnerSettings(ridge=0.2)
 
 def _trial(name: str, **values: int) -> Trial:
     settings = HypergradientSettings.model_validate({"estimator": name, **values})
-    return Trial(settings.estimator, " ".join(map(str, values.values())), INNER, settings)
+    return Trial(settings.hypergradient, " ".join(map(str, values.values())), INNER, settings)
 
 
 TRIALS = (
@@ -119,6 +119,12 @@ def test_words_say_where_penalty_wins_and_where_it_does_not(comparison: Comparis
     loses = said["penalty-loses-calls"]
     assert loses.endswith("fewer calls by aid-cg at 30 %, 10 %, 1 %, 0.1 %")
     assert "aid-cg at 30 %, 10 %" in said["penalty-wins-time"]
+    assert said["penalty-loses-time"].endswith("less time by aid-cg at 1 %, 0.1 %")
+    assert "penalty-ties-time" not in said
+    close = (*rows, _row("itd", 100, 0.05, 3.2))
+    more = {finding.code: finding.text for finding in judge(replace(comparison, measurements=close))}
+    assert more["penalty-ties-time"] == "penalty needs about as much time as itd at 10 %"
+    assert more["penalty-ties-calls"] == "penalty needs about as many calls as itd at 30 %"
     assert "5 %" in said["penalty-floor"]
     assert "20 % off" in said["penalty-configured"]
     assert said["first-order"].index("penalty") < said["first-order"].index("pzobo 300 %")

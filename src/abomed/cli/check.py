@@ -1,9 +1,7 @@
 """`abomed check`: whether the hypergradient of a configuration or a run is to be trusted, and which step is not."""
 
 import math
-import os
-from dataclasses import asdict, dataclass
-from importlib.util import find_spec
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,27 +9,16 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from abomed.cli import console
-from abomed.config.data import DecodeSettings, ReadSettings
-from abomed.config.run import RunConfig, load_run_config
-from abomed.errors import ConfigError, DataError, MissingExtraError
+from abomed.cli.subject import choose_picture, describe, draw_tasks, open_subject
+from abomed.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from abomed.bilevel.diagnosis import PenaltyComparison
-    from abomed.engine.check import CheckedTasks, HypergradientCheck
-    from abomed.models import Backbone
+    from abomed.engine.check import HypergradientCheck
 
 PICTURE = Path("check.png")
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """What is examined: a backbone under a configuration, and where both come from."""
-
-    backbone: "Backbone"
-    config: RunConfig
-    weights: str  # in words
 
 
 def check(
@@ -63,14 +50,14 @@ def check(
     json
         Print one JSON text instead of tables.
     """
-    picture = _choose_picture(out)
+    picture = choose_picture(out, PICTURE)
     from abomed.engine.check import check_backbone
 
-    subject = _open_subject(run, preset, seed)
+    subject = open_subject(run, preset, seed)
     seed = subject.config.train.seed if seed is None else seed
-    drawn = _draw_tasks(subject, data, tasks, seed)
+    drawn = draw_tasks(subject, data, tasks, seed)
     result = check_backbone(subject.backbone, drawn.images, subject.config)
-    title = _describe(subject, data, drawn, tasks)
+    title = describe(subject, data, drawn, tasks)
     if picture is not None:
         _save_picture(result, title, picture)
     if json:
@@ -85,62 +72,6 @@ def check(
         console.say(f"the picture: {picture}")
     else:
         console.say('no picture was drawn: it needs matplotlib, pip install "abomed[report]"')
-
-
-def _choose_picture(out: Path | None) -> Path | None:
-    """Where the picture goes; None where nobody asked for one and matplotlib is missing."""
-    drawable = find_spec("matplotlib") is not None
-    if out is None:
-        return PICTURE if drawable else None
-    if not drawable:
-        raise MissingExtraError("drawing the curves", "report", "matplotlib")
-    if out.suffix.lower() != ".png":
-        raise ConfigError(
-            "the picture is a PNG", where="--out", found=str(out), right="a name ending in .png"
-        )
-    return out
-
-
-def _open_subject(run: Path | None, preset: str | None, seed: int | None) -> Subject:
-    from abomed.engine.assess import load_run
-    from abomed.models import create_backbone
-
-    if run is None:
-        config = load_run_config(preset or "default", environment=os.environ)
-        model = config.model
-        seed = config.train.seed if seed is None else seed
-        backbone = create_backbone(model.backbone, image_size=model.image_size, seed=seed)
-        fresh = f"{model.backbone} with fresh weights, preset {preset or 'default'}"
-        return Subject(backbone, config, fresh)
-    if preset is not None:
-        raise ConfigError(
-            "a run has settings of its own",
-            found=f"--run {run} and --preset {preset}",
-            right="one of the two",
-        )
-    trained = load_run(run)
-    name = trained.config.model.backbone
-    return Subject(
-        trained.backbone, trained.config, f"{name} with the weights of {run}, iteration {trained.iteration:,}"
-    )
-
-
-def _draw_tasks(subject: Subject, data: str | None, tasks: int, seed: int) -> "CheckedTasks":
-    from abomed.cli.opening import open_source
-    from abomed.engine.check import draw_from_pack, draw_synthetic
-
-    spec, size = subject.config.episodes, subject.backbone.image_size
-    if data is None:
-        return draw_synthetic(spec, size, tasks=tasks, seed=seed)
-    with open_source(data, ReadSettings(), DecodeSettings()) as pack:
-        return draw_from_pack(pack, spec, size, tasks=tasks, seed=seed)
-
-
-def _describe(subject: Subject, data: str | None, drawn: "CheckedTasks", tasks: int) -> str:
-    spec = drawn.spec
-    images = "synthetic images" if data is None else data
-    shape = f"{spec.ways}-way {spec.shots}-shot, {spec.queries} queries a class"
-    return f"{subject.weights}; {tasks} {'task' if tasks == 1 else 'tasks'} of {images}, {shape}"
 
 
 def _save_picture(result: "HypergradientCheck", title: str, path: Path) -> None:

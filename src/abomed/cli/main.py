@@ -40,6 +40,11 @@ app.command(
     help="Compare the hypergradient and the step sizes with what the theory asks for.",
 )
 app.command(
+    "abomed.cli.compare:app",
+    name="compare",
+    help="Hypergradient estimators side by side: error, calls, time.",
+)
+app.command(
     "abomed.cli.doctor:doctor",
     name="doctor",
     help="What is installed, on which devices, and what is missing.",

@@ -12,6 +12,9 @@ Normalisation = Literal["episode", "support", "running"]
 BACKBONES = ("cnn4", "resnet10", "resnet18", "resnet25", "vit-tiny")
 """Names of the backbones that abomed builds itself; `abomed.models.registry` holds how."""
 
+FROZEN_BACKBONES = ("lite0",)
+"""Names of backbones that `abomed classify` uses as they were published, and that `abomed train` does not offer."""
+
 PRETRAINED_PREFIX = "timm:"
 """What begins the name of a backbone with pretrained weights, from the extra [pretrained]."""
 
@@ -23,6 +26,8 @@ def is_backbone(name: str) -> bool:
 
 def advice_on_backbones(name: str) -> str:
     """What would be right instead of the unknown backbone `name`."""
+    if name in FROZEN_BACKBONES:
+        return f"{', '.join(BACKBONES)}: {name} is used as published, by `abomed classify --model {name}`"
     close = difflib.get_close_matches(name.lower(), BACKBONES, n=1, cutoff=0.5)
     meant = f"did you mean '{close[0]}'? " if close else ""
     return f"{meant}one of {', '.join(BACKBONES)}, or {PRETRAINED_PREFIX}NAME with the extra [pretrained]"

@@ -121,17 +121,17 @@ def check_examples(
     support: Examples, query: Examples, settings: InnerSettings, penalties: Sequence[float] = PENALTIES
 ) -> HypergradientCheck:
     """Examine the hypergradient of tasks whose features are known."""
-    _refuse_unusable(support, query)
+    refuse_unusable(support, query)
     support, query = support.double(), query.double()
     grid = sorted({*penalties, settings.penalty})
-    with _one_thread():
+    with one_thread():
         given = constants(support, query, settings.ridge)
         curve = compare_hypergradients(support, query, settings, grid)
     return HypergradientCheck(settings, support.tasks, given, compare_steps(given, settings), curve)
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -181,7 +181,7 @@ def _draw(
     return CheckedTasks(source.show(episodes, 0), source.spec, episodes.hash)
 
 
-def _refuse_unusable(support: Examples, query: Examples) -> None:
+def refuse_unusable(support: Examples, query: Examples) -> None:
     for name, side in (("support", support), ("query", query)):
         if not bool(side.features.isfinite().all()):
             raise NumericalError(

@@ -26,7 +26,7 @@ from abomed.bilevel.objective import Examples
 from abomed.config.bilevel import InnerSettings
 from abomed.config.hypergradients import Estimator, HypergradientSettings
 from abomed.config.run import RunConfig
-from abomed.engine.check import _one_thread, _refuse_unusable
+from abomed.engine.check import one_thread, refuse_unusable
 from abomed.engine.memory import peak_memory
 from abomed.methods.base import TaskImages
 from abomed.models import Backbone, extract
@@ -111,7 +111,7 @@ def default_trials(inner: InnerSettings) -> tuple[Trial, ...]:
     """Budgets over two decades for every estimator, and penalty as configured."""
     trials = [
         Trial("penalty", "as configured", inner, HypergradientSettings()),
-        Trial("implicit-exact", "dense solve", inner, HypergradientSettings(estimator="implicit-exact")),
+        Trial("implicit-exact", "dense solve", inner, HypergradientSettings(hypergradient="implicit-exact")),
     ]
     for penalty in sorted({inner.penalty, *_PENALTIES}):
         for steps in _STEPS:
@@ -120,7 +120,7 @@ def default_trials(inner: InnerSettings) -> tuple[Trial, ...]:
             trials.append(Trial("penalty", words, inner.model_copy(update=update), HypergradientSettings()))
 
     def add(estimator: Estimator, words: str, **values: int | str) -> None:
-        settings = HypergradientSettings.model_validate({"estimator": estimator, **values})
+        settings = HypergradientSettings.model_validate({"hypergradient": estimator, **values})
         trials.append(Trial(estimator, words, inner, settings))
 
     for steps, products in ((10, 5), (20, 10), (40, 20), (80, 40), (160, 60), (320, 80), (640, 100)):
@@ -157,12 +157,12 @@ def compare_estimators(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Run every trial on one batch."""
-    _refuse_unusable(support, query)
+    refuse_unusable(support, query)
     trials = default_trials(inner) if trials is None else trials
     dtype = torch.float32 if precision == "float32" else torch.float64
     cast = [Examples(side.features.to(dtype), side.targets.to(dtype)) for side in (support, query)]
     measurements = []
-    with _one_thread():
+    with one_thread():
         # Of the features as the estimators see them: what rounding them changes is nobody's error.
         reference = exact_hypergradient(cast[0], cast[1], inner.ridge).gradient.flat()
         for number, trial in enumerate(trials):

@@ -1,10 +1,13 @@
 """What a comparison of hypergradients says in words: where penalty wins, where it does not, and what limits it.
 
 - To reach a target means an error at or below it in a trial that was made; nothing is interpolated.
+- Times within a tenth of each other are equal: that is what a second measurement would change.
 - BOME's direction is no estimate, and its sentence says so instead of ranking it.
 """
 
+import math
 from collections.abc import Callable
+from typing import Literal
 
 from abomed.config.hypergradients import Estimator
 from abomed.engine.compare import Comparison, Measurement
@@ -20,8 +23,8 @@ def judge(comparison: Comparison) -> tuple[Finding, ...]:
     ranked = tuple(_rank(comparison, target) for target in TARGETS)
     found = [
         *ranked,
-        *_penalty_against_rivals(comparison, "calls", lambda row: row.calls),
-        *_penalty_against_rivals(comparison, "time", lambda row: row.milliseconds),
+        *_penalty_against_rivals(comparison, "calls", lambda row: row.calls, margin=0.0),
+        *_penalty_against_rivals(comparison, "time", lambda row: row.milliseconds, margin=0.1),
         *_limits(comparison),
         *_first_order(comparison),
         *_memory(comparison),
@@ -55,9 +58,10 @@ def _rank(comparison: Comparison, target: float) -> Finding:
     return Finding(Level.NOTE, "target", "", text)
 
 
-def _penalty_against_rivals(comparison: Comparison, what: str, price: Price) -> list[Finding]:
-    wins: dict[str, list[str]] = {}
-    losses: dict[str, list[str]] = {}
+def _penalty_against_rivals(
+    comparison: Comparison, what: Literal["calls", "time"], price: Price, margin: float
+) -> list[Finding]:
+    outcomes: dict[str, dict[str, list[str]]] = {"wins": {}, "ties": {}, "loses": {}}
     for rival in comparison.estimators:
         if rival == "penalty":
             continue
@@ -66,17 +70,27 @@ def _penalty_against_rivals(comparison: Comparison, what: str, price: Price) -> 
             other = cheapest(comparison, rival, target, price)
             if own is None and other is None:
                 continue
-            won = other is None or (own is not None and price(own) <= price(other))
-            (wins if won else losses).setdefault(rival, []).append(_percent(target))
-    words = {"calls": "fewer calls", "time": "less time"}[what]
-    found = []
-    if wins:
-        text = f"penalty needs {words} than {_list(wins)}"
-        found.append(Finding(Level.NOTE, f"penalty-wins-{what}", "", text))
-    if losses:
-        text = f"penalty needs more, or does not arrive: {words} by {_list(losses)}"
-        found.append(Finding(Level.NOTE, f"penalty-loses-{what}", "", text))
-    return found
+            outcome = _outcome(
+                math.inf if own is None else price(own), math.inf if other is None else price(other), margin
+            )
+            outcomes[outcome].setdefault(rival, []).append(_percent(target))
+    fewer, same = {"calls": ("fewer calls", "as many calls"), "time": ("less time", "as much time")}[what]
+    words = {
+        "wins": f"penalty needs {fewer} than",
+        "ties": f"penalty needs about {same} as",
+        "loses": f"penalty needs more, or does not arrive: {fewer} by",
+    }
+    return [
+        Finding(Level.NOTE, f"penalty-{outcome}-{what}", "", f"{words[outcome]} {_list(targets)}")
+        for outcome, targets in outcomes.items()
+        if targets
+    ]
+
+
+def _outcome(own: float, other: float, margin: float) -> str:
+    if own < (1 - margin) * other:
+        return "wins"
+    return "loses" if other < (1 - margin) * own else "ties"
 
 
 def _limits(comparison: Comparison) -> list[Finding]:
