@@ -40,9 +40,8 @@ MARGIN = 1.15
 _CHOICE, _SIGN, _DIRECTIONS = 0, 1, slice(2, 2 + DRAWS)
 _STAGE = _DIRECTIONS.stop  # random numbers of one operation
 _FINER = 1.25
-_AT_ONCE = (
-    1 << 19
-)  # numbers in a chunk of images on a CPU: with more, memory is given back and taken anew each time
+# Numbers in a chunk of images on a CPU: with more, memory is given back to the system and taken anew each time.
+_AT_ONCE = 1 << 19
 _OFFLINE_ROWS = 1024
 
 

@@ -45,6 +45,21 @@ app.command(
     help="Hypergradient estimators side by side: error, calls, time.",
 )
 app.command(
+    "abomed.cli.classify:classify",
+    name="classify",
+    help="Answer for a folder of images from a few labelled ones: a table, a page, warnings.",
+)
+app.command("abomed.cli.models:app", name="models", help="The weights that are here, with their cards.")
+app.command(
+    "abomed.cli.export:export", name="export", help="A fitted classifier as one file that needs no abomed."
+)
+app.command("abomed.cli.study:app", name="study", help="The paper's tables and figures, rerun.")
+app.command(
+    "abomed.cli.search:search", name="search", help="Settings that do best on classes that are not the test's."
+)
+app.command("abomed.cli.figure:app", name="figure", help="One figure from your data or your results.")
+app.command("abomed.cli.bench:app", name="bench", help="How long each stage takes here, and how long others take.")
+app.command(
     "abomed.cli.doctor:doctor",
     name="doctor",
     help="What is installed, on which devices, and what is missing.",
