@@ -13,6 +13,9 @@ LONGEST = 300
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "core", "manager"}
 # Called with foreign bytes, each of these can run code; safetensors and JSON cannot.
 UNSAFE_CALLS = {"eval", "exec", "torch.load", "pickle.load", "pickle.loads", "joblib.load", "yaml.load"}
+# The one exception: the published ImageNet weights, of which only the bytes with the pinned hash get here.
+PICKLE_READ = "torch.load(io.BytesIO(data), map_location='cpu', weights_only=True)"
+PICKLE_READER = "abomed/classify/imagenet.py"
 
 
 def test_imports_point_down_and_the_mathematics_is_pure() -> None:
@@ -36,8 +39,18 @@ def test_file_is_short_and_well_named(path: Path) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
 def test_nothing_foreign_is_executed(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert not calls & UNSAFE_CALLS
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    unsafe = [ast.unparse(call) for call in calls if ast.unparse(call.func) in UNSAFE_CALLS]
+    allowed = [PICKLE_READ] if path.relative_to(ROOT / "src").as_posix() == PICKLE_READER else []
+    assert unsafe == allowed
+    # The same functions under another name.
+    names = {
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert not names & UNSAFE_CALLS
     pickled = [
         ast.unparse(node)
         for node in ast.walk(tree)

@@ -12,8 +12,9 @@ import torch
 
 from abomed.config.models import BACKBONES, PRETRAINED_PREFIX, advice_on_backbones, is_backbone
 from abomed.errors import ConfigError
-from abomed.models.backbone import Backbone, Body
+from abomed.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, Body
 from abomed.models.cnn4 import CNN4
+from abomed.models.lite0 import PIXEL_MEAN, PIXEL_STD, Lite0
 from abomed.models.pretrained import create_pretrained
 from abomed.models.resnet import resnet10, resnet18, resnet25
 from abomed.models.vit import ViTTiny
@@ -21,10 +22,12 @@ from abomed.models.vit import ViTTiny
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a body is built for an image size, and its own size."""
+    """How a body is built for an image size, its own size, and the pixel statistics it expects."""
 
     build: Callable[[int], Body]
     image_size: int
+    pixel_mean: tuple[float, ...] = IMAGENET_MEAN
+    pixel_std: tuple[float, ...] = IMAGENET_STD
 
 
 RECIPES = {
@@ -34,6 +37,8 @@ RECIPES = {
     "resnet25": Recipe(resnet25, 84),
     "vit-tiny": Recipe(ViTTiny, 224),
 }
+# Not offered for training (`config.models`), but built in the same way.
+FROZEN_RECIPES = {"lite0": Recipe(Lite0, 224, PIXEL_MEAN, PIXEL_STD)}
 
 
 def list_backbones() -> tuple[str, ...]:
@@ -43,14 +48,14 @@ def list_backbones() -> tuple[str, ...]:
 
 def create_backbone(name: str, *, image_size: int | None = None, seed: int = 0) -> Backbone:
     """The backbone `name` on the CPU, with fresh weights from `seed` (or pretrained ones: `timm:NAME`)."""
-    if not is_backbone(name):
+    if not is_backbone(name) and name not in FROZEN_RECIPES:
         raise ConfigError(f"unknown backbone '{name}'", right=advice_on_backbones(name))
     if name.startswith(PRETRAINED_PREFIX):
         return create_pretrained(name.removeprefix(PRETRAINED_PREFIX), image_size)
-    recipe = RECIPES[name]
+    recipe = (RECIPES | FROZEN_RECIPES)[name]
     side = recipe.image_size if image_size is None else image_size
     with torch.device("meta"):
         body = recipe.build(side)
     body.to_empty(device="cpu")
     body.initialise(torch.Generator().manual_seed(seed))
-    return Backbone(name, body, side)
+    return Backbone(name, body, side, pixel_mean=recipe.pixel_mean, pixel_std=recipe.pixel_std)

@@ -1,0 +1,1 @@
+"""From a few labelled images to answers about others: the classifier, the weights it starts from, its doubts."""

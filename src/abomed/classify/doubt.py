@@ -1,0 +1,78 @@
+"""What a fitted classifier says about its own answers: sets, novelty, and how often it will be right.
+
+One place that calls `calibrate`, `conformal`, `novelty` and `expected` for one support set. Decisions a reader would
+question:
+
+- Large support sets (more than `MOST_REFITTED` images) are not refitted: leaving out says most where images are few,
+  and its cost grows with their cube. Their sets and expected accuracy are left out, and a sentence says so.
+- Probabilities are not retempered here: a temperature needs base-class episodes of the same model, which the shipped
+  cards do not hold yet.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from abomed.classify.calibrate import HeldOut, leave_one_out
+from abomed.classify.conformal import prediction_sets
+from abomed.classify.estimator import FewShotClassifier
+from abomed.classify.expected import ExpectedAccuracy, expected_accuracy
+from abomed.classify.novelty import Familiar, NoveltyThreshold, familiar, novelty_threshold
+from abomed.types import counted
+
+MOST_REFITTED = 1500
+
+
+@dataclass(frozen=True, eq=False)
+class Doubt:
+    """All that is known about one support set before a query is seen."""
+
+    held_out: HeldOut | None
+    familiar: Familiar
+    threshold: NoveltyThreshold
+    expected: ExpectedAccuracy | None
+    level: float
+    sentences: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, classifier: FewShotClassifier, groups: Int64[Tensor, " rows"] | None, level: float
+    ) -> "Doubt":
+        features, labels = classifier.support_features_, classifier.support_labels_
+        known = familiar(features, labels)
+        threshold = novelty_threshold(known)
+        if len(features) > MOST_REFITTED:
+            text = (
+                f"{counted(len(features), 'labelled image')} are too many to be left out in turn here: no sets of "
+                "classes and no expected accuracy are given; keep some labelled images as queries instead."
+            )
+            return cls(None, known, threshold, None, level, (text, threshold.sentence))
+        held_out = leave_one_out(
+            features.unsqueeze(0),
+            labels.unsqueeze(0),
+            len(classifier.classes_),
+            classifier.inner_,
+            None if groups is None else groups.unsqueeze(0),
+        )
+        expected = expected_accuracy(held_out, level=0.9)
+        nothing = torch.full((1, len(classifier.classes_)), 1 / len(classifier.classes_), dtype=torch.float64)
+        note = prediction_sets(held_out, features[:1], nothing, level).note
+        said = tuple(dict.fromkeys((expected.sentence, note, threshold.sentence)))
+        return cls(held_out, known, threshold, expected, level, said)
+
+    def sets(
+        self, features: Float64[np.ndarray, "rows dim"], probabilities: Float64[np.ndarray, "rows ways"]
+    ) -> Bool[np.ndarray, "rows ways"] | None:
+        """The classes each image may belong to; None where there are none to give."""
+        if self.held_out is None:
+            return None
+        asked, shares = torch.from_numpy(features), torch.from_numpy(probabilities)
+        members: np.ndarray = prediction_sets(self.held_out, asked, shares, self.level).members.numpy()
+        return members
+
+    def novelty(self, features: Float64[np.ndarray, "rows dim"]) -> Float64[np.ndarray, " rows"]:
+        scores: np.ndarray = self.familiar.score(torch.from_numpy(features)).double().numpy()
+        return scores

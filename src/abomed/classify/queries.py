@@ -1,0 +1,147 @@
+"""The images that are asked about: a folder, an archive, single files or a table; with labels where they are told.
+
+Decisions a reader would question:
+
+- A label is known where the image lies in a folder with the name of a class of the support, at any depth. A folder
+  with another name labels nothing: what its images are is the question.
+- Two such folders on one path contradict each other, and the image counts as unlabelled.
+- Groups (patients, lesions, slides) come from `--group-from`, `--groups` or the table, as for the support, so that
+  those on both sides can be told. An image without one is simply of unknown group here: nothing is split by it.
+"""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from abomed.config.data import ReadSettings
+from abomed.data.layout import is_candidate, leave_out
+from abomed.data.manifest import read_manifest
+from abomed.data.records import Record
+from abomed.data.signatures import ARCHIVE_SUFFIXES
+from abomed.data.store import FolderStore, Store, list_folder, list_zip
+from abomed.data.table import read_groups
+from abomed.errors import DataError
+from abomed.types import Finding, Level, counted, printable
+
+UNKNOWN = ""
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Images to be answered, in order; the label of a record is empty where it is not known."""
+
+    where: str
+    records: tuple[Record, ...]
+    store: Store
+    findings: tuple[Finding, ...]
+
+    @property
+    def labelled(self) -> int:
+        return sum(record.label != UNKNOWN for record in self.records)
+
+
+def read_queries(sources: Sequence[Path], class_names: Collection[str], settings: ReadSettings) -> Queries:
+    """One folder, .zip or .csv, or any number of image files."""
+    if not sources:
+        raise DataError(
+            "there is nothing to classify", right="--query with a folder, a .zip, a .csv or image files"
+        )
+    absent = [str(path) for path in sources if not path.exists()]
+    if absent:
+        raise DataError(
+            "there is nothing at this path",
+            where=printable(absent[0]),
+            found=f"{counted(len(absent), 'path')} of {len(sources)} not there",
+            right="a folder, a .zip, a .csv or image files",
+        )
+    first, where = sources[0], ", ".join(str(path) for path in sources[:3])
+    paths: Sequence[str]
+    if len(sources) == 1 and first.suffix.lower() == ".csv":
+        return _read_table(first, class_names, settings)
+    findings: tuple[Finding, ...] = ()
+    if len(sources) == 1 and first.is_dir():
+        listing = list_folder(first, follow_links=settings.follow_links)
+        store, paths, findings = listing.store, listing.paths, listing.findings
+    elif len(sources) == 1 and first.suffix.lower() == ".zip":
+        listing = list_zip(first)
+        store, paths, findings = listing.store, listing.paths, listing.findings
+    else:
+        store, paths = FolderStore(""), _single_files(sources)
+    kept = leave_out(paths, settings.exclude)
+    images = kept if isinstance(store, FolderStore) and not store.root else [p for p in kept if _is_image(p)]
+    if not images:
+        raise DataError(
+            "no images to classify were found",
+            where=where,
+            found=counted(len(kept), "other file") if kept else "no files",
+            right="PNG, JPEG, BMP or TIFF files",
+        )
+    if len(kept) > len(images):
+        text = f"{counted(len(kept) - len(images), 'file')} that are no images left out"
+        findings += (Finding(Level.NOTE, "other-files", "", text),)
+    groups = _groups(settings)
+    records = tuple(
+        Record(path, _label(path, class_names), _group(path, groups, settings)) for path in images
+    )
+    return Queries(where, records, store, findings)
+
+
+def _single_files(sources: Sequence[Path]) -> list[str]:
+    wrong = [path for path in sources if path.is_dir() or path.suffix.lower() in (".csv", *ARCHIVE_SUFFIXES)]
+    if wrong:
+        raise DataError(
+            "this cannot be asked about"
+            if len(sources) == 1
+            else "folders, archives and tables are asked about alone",
+            where=printable(str(wrong[0])),
+            found="a folder" if wrong[0].is_dir() else f"a file with the suffix '{wrong[0].suffix}'",
+            right="one folder, one .zip, one .csv, or any number of image files",
+        )
+    return [str(path) for path in dict.fromkeys(sources)]
+
+
+def _is_image(path: str) -> bool:
+    return is_candidate(path) and not path.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def _read_table(table: Path, class_names: Collection[str], settings: ReadSettings) -> Queries:
+    manifest = read_manifest(str(table), settings)
+    unknown = sorted({record.label for record in manifest.records} - set(class_names))
+    findings = [finding for finding in manifest.findings if finding.code not in ("no-groups", "one-group")]
+    if unknown:
+        text = f"labels that no labelled image has: {', '.join(map(printable, unknown[:5]))}; not scored"
+        findings.append(
+            Finding(Level.WARN, "unknown-label", table.name, text, "label images of these classes too")
+        )
+    records = tuple(
+        Record(r.path, r.label if r.label in class_names else UNKNOWN, r.group) for r in manifest.records
+    )
+    return Queries(str(table), records, manifest.store, tuple(findings))
+
+
+def _label(path: str, class_names: Collection[str]) -> str:
+    named = {part for part in PurePosixPath(path).parts[:-1] if part in class_names}
+    return named.pop() if len(named) == 1 else UNKNOWN
+
+
+def _groups(settings: ReadSettings) -> dict[str, str]:
+    if settings.groups is None:
+        return {}
+    file = Path(settings.groups)
+    try:
+        return read_groups(file.read_bytes(), file.name)
+    except OSError as error:
+        raise DataError(
+            "the table of groups cannot be read",
+            where=str(file),
+            found=error.strerror or str(error),
+            right="a CSV file path,group",
+        ) from None
+
+
+def _group(path: str, groups: dict[str, str], settings: ReadSettings) -> str | None:
+    if settings.group_from is not None:
+        match = re.search(settings.group_from, path)
+        return (match.group(1) or None) if match else None
+    return groups.get(path)

@@ -1,0 +1,199 @@
+"""Models by name: shipped with abomed, a folder of `abomed.save` or `abomed train`, or from the extra [pretrained].
+
+A model is two files: tensors (safetensors, sealed as in `engine.checkpoint`) and a card (JSON) that names them by
+their hash. Nothing is unpickled, whatever the name of a file says; a card of an unknown schema is refused, and so are
+tensors that are not exactly those of the backbone that the card describes.
+"""
+
+import difflib
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Literal
+
+from abomed.classify.card import Card, parse_card
+from abomed.classify.imagenet import has_lite0, load_lite0
+from abomed.config.bilevel import InnerSettings
+from abomed.config.models import PRETRAINED_PREFIX, ModelSettings
+from abomed.data.durable import sync_folder
+from abomed.engine.assess import WEIGHTS, TrainedRun, load_run
+from abomed.engine.checkpoint import dump_checkpoint, load_checkpoint, prefix_names, select_prefix
+from abomed.engine.files import no_access, write_whole
+from abomed.engine.record import CARD, CONFIG
+from abomed.errors import CheckpointError, ConfigError
+from abomed.models import Backbone, create_backbone
+
+AUTO, LITE0, UNTRAINED_PREFIX = "auto", "lite0", "untrained:"
+FALLBACK = "untrained:cnn4"
+KIND = "model"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A backbone with what its head needs to know, and where it comes from."""
+
+    name: str
+    backbone: Backbone
+    inner: InnerSettings
+    normalisation: Literal["support", "running"]  # whose statistics it answers with
+    meta_trained: bool
+    card: Card | None = None
+
+
+def load(name: str | Path) -> Model:
+    """The model of this name, folder or run.
+
+    `auto`, a shipped name, `lite0`, `untrained:NAME`, `timm:NAME`, or the path of a folder of `save` or of a run.
+    """
+    text = str(name)
+    if text == AUTO:
+        text = LITE0 if has_lite0() else FALLBACK
+    if text == LITE0:
+        return Model(LITE0, load_lite0(), InnerSettings(), "running", meta_trained=False)
+    if text.startswith(PRETRAINED_PREFIX):
+        return Model(text, create_backbone(text), InnerSettings(), "running", meta_trained=False)
+    if text.startswith(UNTRAINED_PREFIX):
+        backbone = create_backbone(text.removeprefix(UNTRAINED_PREFIX))
+        return Model(text, backbone, InnerSettings(), "support", meta_trained=False)
+    if text in list_shipped():
+        folder = _shipped()
+        return _open(folder / f"{text}.json", folder / f"{text}.safetensors")
+    path = Path(text)
+    if path.is_dir():
+        return _load_folder(path)
+    if path.exists():
+        raise CheckpointError(
+            "a model is a folder, and this is a file",
+            where=text,
+            found=f"a file with the suffix '{path.suffix}'; nothing is ever unpickled",
+            right="the folder of abomed.save or abomed train, or one of " + ", ".join(known_names()),
+        )
+    close = difflib.get_close_matches(text, known_names(), n=1)
+    raise ConfigError(
+        f"there is no model '{text}'",
+        right=(f"did you mean '{close[0]}'? " if close else "")
+        + f"one of {', '.join(known_names())}, {PRETRAINED_PREFIX}NAME, or a folder of abomed.save or abomed train",
+    )
+
+
+def load_models(names: str | Path | Model | Sequence[str | Path | Model]) -> tuple[Model, ...]:
+    """One model, or several: a sequence, or names joined by `+`."""
+    if isinstance(names, str) and "+" in names and not Path(names).exists():
+        names = names.split("+")
+    if isinstance(names, str | Path | Model):
+        names = (names,)
+    models = tuple(name if isinstance(name, Model) else load(name) for name in names)
+    if not models:
+        raise ConfigError("no model was named", right=", ".join(known_names()))
+    return models
+
+
+def list_shipped() -> tuple[str, ...]:
+    """Names of the weights in the package."""
+    names = (entry.name for entry in _shipped().iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+
+def known_names() -> tuple[str, ...]:
+    """Everything that `load` knows without a path."""
+    return (AUTO, *list_shipped(), LITE0, FALLBACK)
+
+
+def shipped_card(name: str) -> Card:
+    """The card of shipped weights, without reading them."""
+    file = _shipped() / f"{name}.json"
+    return parse_card(file.read_bytes(), str(file))
+
+
+def save(model: Model, folder: str | Path) -> Path:
+    """Write a model with its card into a new or empty folder, which `load` reads."""
+    if model.card is None:
+        raise ConfigError(
+            "only a model with a card can be saved",
+            found=f"{model.name}, which was not trained by abomed",
+            right="a shipped model, or describe(load_run(FOLDER), ...)",
+        )
+    folder = Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CheckpointError(
+            "the folder for the model is not empty", where=str(folder), right="a new or empty folder"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+    except OSError as error:
+        raise no_access("the folder for the model cannot be written", folder, error) from error
+    write_model(model.backbone, model.card, folder / WEIGHTS, folder / CARD)
+    return folder
+
+
+def write_model(backbone: Backbone, card: Card, weights: Path, card_file: Path) -> Card:
+    """Both files, the card last; the card as written, with the hash of its weights."""
+    tensors = prefix_names(backbone.state_dict(), "model")
+    data = dump_checkpoint(tensors, {"kind": KIND, "name": card.name}, str(weights))
+    told = card.model_copy(update={"weights_sha256": hashlib.sha256(data).hexdigest()})
+    write_whole(weights, data, "the weights could not be written")
+    write_whole(card_file, told.to_text().encode("ascii"), "the card could not be written")
+    return told
+
+
+def _load_folder(folder: Path) -> Model:
+    if (folder / CONFIG).is_file():
+        return from_run(load_run(folder), folder.name)
+    if not (folder / CARD).is_file():
+        raise CheckpointError(
+            "this folder holds no model",
+            where=str(folder),
+            found=f"neither {CONFIG} nor {CARD}",
+            right="a folder of abomed.save or of a finished abomed train",
+        )
+    return _open(folder / CARD, folder / WEIGHTS)
+
+
+def from_run(run: TrainedRun, name: str) -> Model:
+    """A finished training as a model, answering with the support's statistics."""
+    return Model(name, run.backbone, run.config.inner, "support", meta_trained=True)
+
+
+def _open(card_file: Path | Traversable, weights: Path | Traversable) -> Model:
+    try:
+        card = parse_card(card_file.read_bytes(), str(card_file))
+        data = weights.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            "the model cannot be read",
+            where=str(weights),
+            found=error.strerror or str(error),
+            right="both files as they were written: weights and card",
+        ) from None
+    if hashlib.sha256(data).hexdigest() != card.weights_sha256:
+        raise CheckpointError(
+            "the weights are not those of the card",
+            where=str(weights),
+            found="another SHA-256 than the card says",
+            right="both files as they were written together",
+        )
+    checkpoint = load_checkpoint(data, str(weights))
+    backbone = create_backbone(card.model.backbone, image_size=card.model.image_size)
+    try:
+        backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
+    except RuntimeError as error:
+        raise CheckpointError(
+            "the weights do not fit the backbone of the card",
+            where=str(weights),
+            found=str(error).splitlines()[-1].strip(),
+            right=f"the tensors of {card.model.backbone}",
+        ) from None
+    return Model(card.name, backbone, card.inner, "support", card.meta_trained, card)
+
+
+def settings_of(backbone: Backbone) -> ModelSettings:
+    """What builds this backbone again."""
+    return ModelSettings(backbone=backbone.name, image_size=backbone.image_size, normalisation="support")
+
+
+def _shipped() -> Traversable:
+    return files("abomed.classify").joinpath("shipped")

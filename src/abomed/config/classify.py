@@ -1,0 +1,33 @@
+"""Settings of classifying images from a few labelled ones."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from abomed.config.base import Settings
+from abomed.config.train import Device
+
+Views = Literal[1, 2, 4, 8]
+ClassWeight = Literal["balanced", "none"]
+SupportNormalisation = Literal["auto", "support", "running"]
+
+
+class ClassifySettings(Settings):
+    """Which features answer, and how the head on them is fitted."""
+
+    model: Annotated[str, Field(min_length=1)] = "auto"
+    """A shipped name (`abomed models`), a folder of `abomed train` or `abomed.save`, lite0 or timm:NAME (extra
+    [pretrained]), untrained:cnn4, or several joined by +. `auto`: lite0 where its weights are, else
+    untrained:cnn4."""
+
+    views: Views = 1
+    """Orientations in which each asked image is seen (as it is, mirrored, turned); probabilities are averaged."""
+
+    normalisation: SupportNormalisation = "auto"
+    """`support`: batch statistics of the labelled images; `running`: of the training; `auto`: as the model has it."""
+
+    class_weight: ClassWeight = "balanced"
+    """`balanced`: classes count alike whatever their numbers of labelled images; `none`: images count alike."""
+
+    device: Device = "cpu"
+    """Where to compute: auto, cpu, cuda, cuda:N or mps. Equal bits whatever is asked together: on the processor."""
