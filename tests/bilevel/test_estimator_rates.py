@@ -62,7 +62,8 @@ def test_plain_steps_on_the_head_shrink_the_error_geometrically(name: Estimator,
 def test_accelerated_steps_shrink_it_by_the_root_of_the_condition(name: Estimator, seed: int) -> None:
     batch, steps = oracle.draw_batch(seed, dim=8), (20, 80)
     errors = [
-        _error(batch, HypergradientSettings(hypergradient=name, lower_steps=k, adjoint_steps=40)) for k in steps
+        _error(batch, HypergradientSettings(hypergradient=name, lower_steps=k, adjoint_steps=40))
+        for k in steps
     ]
     allowance = math.log(4) / 60 if name == "itd" else 0.0
     assert _slopes(errors, steps)[0] <= math.log(1 - 1 / math.sqrt(_condition(batch))) + allowance
@@ -108,11 +109,11 @@ def test_both_linear_solvers_keep_their_bounds(dim: int) -> None:
 def test_the_secant_memory_beats_as_many_products_of_conjugate_gradients(update: str, seed: int) -> None:
     batch = oracle.draw_batch(seed, dim=30, shots=3)
     few = {"lower_steps": 20, "adjoint_steps": 8, "secant_update": update}
-    qnbo = HypergradientSettings.model_validate({"estimator": "qnbo", **few})
-    aid = HypergradientSettings.model_validate({"estimator": "aid-cg", **few, "adjoint_steps": 9})
+    qnbo = HypergradientSettings.model_validate({"hypergradient": "qnbo", **few})
+    aid = HypergradientSettings.model_validate({"hypergradient": "aid-cg", **few, "adjoint_steps": 9})
     assert _error(batch, qnbo) < 0.5 * _error(batch, aid)
     many = HypergradientSettings.model_validate(
-        {"estimator": "qnbo", "secant_update": update, "lower_steps": 60, "adjoint_steps": 40}
+        {"hypergradient": "qnbo", "secant_update": update, "lower_steps": 60, "adjoint_steps": 40}
     )
     assert _error(batch, many) < 1e-10
 

@@ -18,7 +18,7 @@ INNER = InnerSettings(ridge=0.2)
 
 
 def _trial(name: str, **values: int) -> Trial:
-    settings = HypergradientSettings.model_validate({"estimator": name, **values})
+    settings = HypergradientSettings.model_validate({"hypergradient": name, **values})
     return Trial(settings.hypergradient, " ".join(map(str, values.values())), INNER, settings)
 
 
@@ -77,7 +77,7 @@ def test_the_frontier_leaves_out_what_a_cheaper_trial_equals(comparison: Compari
 def test_default_trials_hold_every_estimator_and_the_configured_penalty() -> None:
     trials = default_trials(InnerSettings(penalty=7.0))
     assert {trial.estimator for trial in trials} == set(
-        HypergradientSettings.model_fields["estimator"].annotation.__args__
+        HypergradientSettings.model_fields["hypergradient"].annotation.__args__
     )
     configured = [trial for trial in trials if trial.words == "as configured"]
     assert [trial.inner.penalty for trial in configured] == [7.0]
