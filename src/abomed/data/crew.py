@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from typing import Protocol, TypeVar
 
 from abomed.data.prepare import Job, Prepared, prepare_chunk
 from abomed.data.records import Record, Refusal
@@ -19,38 +21,60 @@ CHUNK = 32
 TRIES = 2  # alone in a process: a death by lack of memory may have had another cause than the image
 DECODER_DIED = "decoder-died"
 IN_PROCESS = 2 * CHUNK  # below this, starting processes costs more than it saves
+AHEAD = (
+    16  # chunks for each worker: how far work may run ahead of the slowest chunk, whose place is kept free
+)
 
 Progress = Callable[[int, int], None]
 
 
 def prepare_all(job: Job, records: Sequence[Record], on_progress: Progress | None = None) -> list[Prepared]:
     """All rows in the order of `records`."""
-    chunks = [range(start, min(start + CHUNK, len(records))) for start in range(0, len(records), CHUNK)]
-    alone = job.pack.worker_count == 1 or len(records) <= IN_PROCESS
     prepared: list[Prepared] = []
-    for rows in _in_process(job, records, chunks) if alone else _in_crew(job, records, chunks):
+    for rows in share_out(partial(prepare_chunk, job), records, Prepared, job.pack.worker_count):
         prepared += rows
         if on_progress is not None:
             on_progress(len(prepared), len(records))
     return sorted(prepared, key=lambda row: row.slot)
 
 
-def _in_process(job: Job, records: Sequence[Record], chunks: Sequence[range]) -> Iterator[list[Prepared]]:
+Row = TypeVar("Row")
+
+
+class Work(Protocol[Row]):
+    """What is done with some records and their places; it travels to the workers."""
+
+    def __call__(self, slots: Sequence[int], records: Sequence[Record], /) -> list[Row]: ...
+
+
+def share_out(
+    work: Work[Row], records: Sequence[Record], refused: Callable[[int, Refusal], Row], workers: int
+) -> Iterator[list[Row]]:
+    """The rows of all records, chunk by chunk as they are done; `refused` makes the row of a fatal image."""
+    chunks = [range(start, min(start + CHUNK, len(records))) for start in range(0, len(records), CHUNK)]
+    if workers > 1 and len(records) > IN_PROCESS:
+        yield from _in_crew(work, records, refused, chunks, workers)
+        return
     for chunk in chunks:
-        yield prepare_chunk(job, chunk, [records[slot] for slot in chunk])
+        yield work(chunk, [records[slot] for slot in chunk])
 
 
-def _in_crew(job: Job, records: Sequence[Record], chunks: Sequence[range]) -> Iterator[list[Prepared]]:
-    workers = job.pack.worker_count
+def _in_crew(
+    work: Work[Row],
+    records: Sequence[Record],
+    refused: Callable[[int, Refusal], Row],
+    chunks: Sequence[range],
+    workers: int,
+) -> Iterator[list[Row]]:
     pending = deque(chunks)
-    flying: dict[Future[list[Prepared]], range] = {}
+    flying: dict[Future[list[Row]], range] = {}
     pool = _start(workers)
     try:
         while pending or flying:
             try:
-                while pending and len(flying) < 2 * workers:
+                while pending and len(flying) < 2 * workers and _is_near(pending[0], flying, workers):
                     chunk = pending[0]
-                    flying[pool.submit(prepare_chunk, job, chunk, [records[slot] for slot in chunk])] = chunk
+                    flying[pool.submit(work, chunk, [records[slot] for slot in chunk])] = chunk
                     pending.popleft()
                 done, _ = wait(flying, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -66,13 +90,23 @@ def _in_crew(job: Job, records: Sequence[Record], chunks: Sequence[range]) -> It
                     yield future.result()
                 suspects = sorted(slot for chunk in flying.values() for slot in chunk)
                 flying.clear()
-                yield from _one_by_one(job, records, suspects)
+                yield from _one_by_one(work, records, refused, suspects)
                 pool = _start(workers)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _one_by_one(job: Job, records: Sequence[Record], slots: Sequence[int]) -> Iterator[list[Prepared]]:
+def _is_near(chunk: range, flying: dict[Future[list[Row]], range], workers: int) -> bool:
+    oldest = min((other.start for other in flying.values()), default=chunk.start)
+    return chunk.start - oldest < AHEAD * workers * CHUNK
+
+
+def _one_by_one(
+    work: Work[Row],
+    records: Sequence[Record],
+    refused: Callable[[int, Refusal], Row],
+    slots: Sequence[int],
+) -> Iterator[list[Row]]:
     """One image at a time in one process, so that whichever ends it is known by name."""
     pool = _start(1)
     _refuse_if_none_starts(pool)
@@ -80,14 +114,14 @@ def _one_by_one(job: Job, records: Sequence[Record], slots: Sequence[int]) -> It
         for slot in slots:
             for _ in range(TRIES):
                 try:
-                    yield pool.submit(prepare_chunk, job, [slot], [records[slot]]).result()
+                    yield pool.submit(work, [slot], [records[slot]]).result()
                     break
                 except BrokenProcessPool:
                     pool.shutdown()
                     pool = _start(1)
             else:
                 text = "decoding it ended the worker process"
-                yield [Prepared(slot, Refusal(DECODER_DIED, text, "open and save it again"))]
+                yield [refused(slot, Refusal(DECODER_DIED, text, "open and save it again"))]
     finally:
         pool.shutdown()
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from abomed.config.data import DecodeSettings, PackSettings
-from abomed.data.decode import decode, fit_square
+from abomed.data.decode import Decoded, decode, fit_square
 from abomed.data.records import Record, Refusal, Remark
 from abomed.data.store import Store
 from abomed.types import Level
@@ -59,28 +59,44 @@ def prepare_chunk(job: Job, slots: Sequence[int], records: Sequence[Record]) -> 
         return [_prepare(job, raw, slot, record) for slot, record in zip(slots, records, strict=True)]
 
 
+@dataclass(frozen=True)
+class Opened:
+    """One file, read once and decoded from that very buffer."""
+
+    decoded: Decoded
+    remarks: tuple[Remark, ...]
+    sha256: bytes
+    file_bytes: int
+
+
+def open_image(store: Store, path: str, settings: DecodeSettings, at_least: int) -> Opened:
+    """Read, hash and decode one file, or raise `Refusal`."""
+    try:
+        data = store.read(path)
+    except OSError as error:
+        text = f"cannot be read: {error.strerror or error}"
+        raise Refusal("unreadable", text, "check the file") from None
+    decoded = decode(data, settings, at_least=at_least)
+    remarks = (*decoded.remarks, *_remark_suffix(path, decoded.format))
+    return Opened(decoded, remarks, hashlib.sha256(data).digest(), len(data))
+
+
 def _prepare(job: Job, raw: BinaryIO, slot: int, record: Record) -> Prepared:
     try:
-        data = job.store.read(record.path)
-    except OSError as error:
-        return Prepared(
-            slot, Refusal("unreadable", f"cannot be read: {error.strerror or error}", "check the file")
-        )
-    try:
-        decoded = decode(data, job.decode, at_least=job.pack.size)
+        opened = open_image(job.store, record.path, job.decode, job.pack.size)
     except Refusal as refusal:
         return Prepared(slot, refusal)
-    row = fit_square(decoded.image, job.pack.size, job.pack.fit)
+    row = fit_square(opened.decoded.image, job.pack.size, job.pack.fit)
     raw.seek(slot * job.row_bytes)
     raw.write(row.data)
     return Prepared(
         slot,
-        remarks=(*decoded.remarks, *_remark_suffix(record.path, decoded.format)),
-        sha256=hashlib.sha256(data).digest(),
+        remarks=opened.remarks,
+        sha256=opened.sha256,
         pixels_sha256=hashlib.sha256(row.data).digest(),
-        size=record.size or decoded.size,
-        file_bytes=len(data),
-        format=decoded.format,
+        size=record.size or opened.decoded.size,
+        file_bytes=opened.file_bytes,
+        format=opened.decoded.format,
     )
 
 
