@@ -17,7 +17,7 @@ SIDE, SIZE = 26, 17
 BY_LEVELS = {"equalize", "posterize", "solarize"}
 # Recipe: seed 7, stream "train/medraug", images 0 and 2⁴⁰, policy isic2018.
 OPERATION = [[1, 1], [5, 5]]
-MAGNITUDE = [[140.942688, 140.942688], [-0.1010512, -0.1010512]]
+MAGNITUDE = [[140.942688, 140.942688], [-0.0673675, -0.0673675]]
 DIRECTION = [[0.7549614, -0.2670767], [-0.6872178, 0.0381591]]
 
 
