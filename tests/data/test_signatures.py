@@ -2,13 +2,20 @@
 
 import pytest
 
-from abomed.data.signatures import refuse_foreign
+from abomed.data.signatures import is_dicom, refuse_foreign
 from tests.data.bad_inputs import encode, picture
 
 
 @pytest.mark.parametrize("format", ["PNG", "JPEG", "BMP", "TIFF"])
 def test_formats_read_here_pass(format: str) -> None:
     assert refuse_foreign(encode(picture(1), format)) is None
+
+
+@pytest.mark.parametrize("preamble", [bytes(128), b"II*\x00" + bytes(124), b"PK\x03\x04" + bytes(124)])
+def test_dicom_is_known_by_its_mark_whatever_stands_before_it(preamble: bytes) -> None:
+    assert is_dicom(preamble + b"DICM")
+    assert refuse_foreign(preamble + b"DICM") is None
+    assert not is_dicom(preamble)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +32,9 @@ def test_formats_read_here_pass(format: str) -> None:
         (b"\x00\x00\x00\x1cftypavif", "format", "AVIF"),
         (b"\x00\x00\x00\x0cjP  \r\n\x87\n", "format", "JPEG 2000"),
         (b"\xff\x4f\xff\x51\x00\x2f", "format", "JPEG 2000"),
-        (bytes(128) + b"DICM", "dicom", "DICOM"),
+        (b"\x08\x00\x05\x00CS\n\x00ISO_IR 100", "dicom-bare", "file header"),
+        (b"\x08\x00\x05\x00\n\x00\x00\x00ISO_IR 100", "dicom-bare", "file header"),
+        (b"\x00\x08\x00\x05CS\x00\nISO_IR 100", "dicom-bare", "file header"),
         (b"PK\x03\x04", "archive", "archive"),
         (b"7z\xbc\xaf\x27\x1c", "archive", "archive"),
         (b"Rar!\x1a\x07", "archive", "archive"),

@@ -94,18 +94,18 @@ def _window_grey(image: Image.Image, settings: DecodeSettings, remarks: list[Rem
             low, high = (float(level) for level in np.percentile(grey, (low, high)))
             high = max(high, math.nextafter(low, math.inf))
         remarks.append(Remark(Level.NOTE, "deep-grey", f"grey values windowed by {settings.window}"))
-    shades = _to_shades(grey, low, high)
+    shades = to_shades(grey, low, high)
     if _tiff_tag(image, TIFF_PHOTOMETRIC) == (WHITE_IS_ZERO,):
         remarks.append(Remark(Level.NOTE, "white-is-zero", "the file says that 0 is white: turned round"))
         shades = np.uint8(255) - shades
     return Image.fromarray(shades, "L").convert("RGB")
 
 
-def _to_shades(grey: np.ndarray, low: float, high: float) -> np.ndarray:
+def to_shades(grey: np.ndarray, low: float, high: float) -> np.ndarray:
     """Grey values to 0..255, linear between `low` and `high`, nearest shade, clipped outside."""
     if grey.dtype.kind == "u" and grey.dtype.itemsize == 2:
         # By table: a double for every pixel of a large image would take eight times its memory.
-        return np.take(_to_shades(np.arange(65536.0), low, high), grey)
+        return np.take(to_shades(np.arange(65536.0), low, high), grey)
     scaled = (grey.astype(np.float64) - low) / (high - low)
     return (np.clip(scaled, 0, 1, out=scaled) * 255 + 0.5).astype(np.uint8)
 

@@ -10,6 +10,7 @@ Decisions a reader would question:
   asked for. Twice as fast; packed pixels move by less than one grey level on average.
 - Pixels are turned upright as the very last step, by the orientation alone: Pillow's `exif_transpose` would
   also write the EXIF block anew, which fails where that block is damaged.
+- DICOM files have no codec, colours and size of Pillow's: `dicom` reads them, under the same limits.
 - Nothing changes pixels in silence: each conversion leaves a remark (`colours` has the rules for colours).
 """
 
@@ -25,7 +26,7 @@ from PIL import Image, ImageOps
 from abomed.config.data import IMAGE_FORMATS, DecodeSettings, Fit
 from abomed.data.colours import convert_to_rgb
 from abomed.data.records import Refusal, Remark
-from abomed.data.signatures import refuse_foreign
+from abomed.data.signatures import is_dicom, refuse_foreign
 from abomed.types import Level
 
 SMALLEST_SIDE = 8
@@ -63,6 +64,8 @@ def decode(data: bytes, settings: DecodeSettings, *, at_least: int | None = None
     foreign = refuse_foreign(data)
     if foreign is not None:
         raise Refusal(foreign.code, foreign.text, foreign.advice)
+    if is_dicom(data):
+        return _decode_dicom(data, settings)
     remarks: list[Remark] = []
     with warnings.catch_warnings(record=True) as caught, _no_foreign_pixel_limit():
         warnings.simplefilter("always")
@@ -114,7 +117,27 @@ def _open(data: bytes, settings: DecodeSettings, remarks: list[Remark]) -> Image
         raise Refusal(
             "damaged", f"the header cannot be read ({_say(error)})", "save or copy the file again"
         ) from None
-    width, height = image.size
+    _refuse_size(image.size, settings)
+    if image.format == "TIFF":
+        _refuse_whole_slide(image)
+    _refuse_frames(image, remarks)
+    return image
+
+
+def _decode_dicom(data: bytes, settings: DecodeSettings) -> Decoded:
+    from abomed.data.dicom import open_dicom
+
+    remarks: list[Remark] = []
+    with _no_foreign_pixel_limit():
+        opened = open_dicom(data)
+        _refuse_size(opened.size, settings)
+        image = opened.to_rgb(settings, remarks)
+    _doubt(image, image.size, remarks)
+    return Decoded(image, "DICOM", image.size, tuple(remarks))
+
+
+def _refuse_size(size: tuple[int, int], settings: DecodeSettings) -> None:
+    width, height = size
     if width * height > settings.max_pixels or max(width, height) > settings.max_side:
         limit = f"{settings.max_pixels / 1e6:g} million pixels and {settings.max_side:,} px a side"
         raise Refusal(
@@ -124,10 +147,6 @@ def _open(data: bytes, settings: DecodeSettings, remarks: list[Remark]) -> Image
         )
     if min(width, height) < SMALLEST_SIDE:
         raise Refusal("too-small", f"{width} x {height} px; at least {SMALLEST_SIDE} px a side are needed")
-    if image.format == "TIFF":
-        _refuse_whole_slide(image)
-    _refuse_frames(image, remarks)
-    return image
 
 
 def _refuse_whole_slide(image: Image.Image) -> None:

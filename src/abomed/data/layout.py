@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 from abomed.config.data import Layout
 from abomed.data.records import Reading, Record
-from abomed.data.signatures import ARCHIVE_SUFFIXES, FOREIGN_SUFFIXES, IMAGE_SUFFIXES
+from abomed.data.signatures import ARCHIVE_SUFFIXES, FOREIGN_SUFFIXES, IMAGE_SUFFIXES, READ_HERE
 from abomed.data.table import name_some
 from abomed.errors import DataError
 from abomed.types import Finding, Level, counted, printable
@@ -25,10 +25,15 @@ PAIRED_MASKS = 0.5
 
 
 def is_candidate(path: str) -> bool:
-    """Whether a file was meant as an image, readable or not. In the root, LICENSE and its like are not."""
-    return path.lower().endswith((*IMAGE_SUFFIXES, *FOREIGN_SUFFIXES, *ARCHIVE_SUFFIXES)) or (
-        "." not in PurePosixPath(path).name and "/" in path
-    )
+    """Whether a file was meant as an image, readable or not. In the root, LICENSE and its like are not.
+
+    DICOM files often have no suffix, or end in the numbers of an identifier (1.2.840.113619.2.176.7).
+    """
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix.endswith((*IMAGE_SUFFIXES, *FOREIGN_SUFFIXES, *ARCHIVE_SUFFIXES)):
+        return True
+    bare = "." not in PurePosixPath(path).name or suffix[1:].isdecimal()
+    return bare and "/" in path
 
 
 def leave_out(paths: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
@@ -61,7 +66,7 @@ def read_folders(paths: Sequence[str], empty: Sequence[str], layout: Layout, whe
             "no images were found",
             where=where,
             found=found,
-            right="PNG, JPEG, BMP or TIFF files in class folders",
+            right=f"{READ_HERE} files in class folders",
         )
     top = top_folder(candidates)
     if top and _depths(candidates, top) != {0} and not _is_lone_split(top, candidates, layout):

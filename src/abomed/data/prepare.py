@@ -13,6 +13,7 @@ from typing import BinaryIO
 from abomed.config.data import DecodeSettings, PackSettings
 from abomed.data.decode import Decoded, decode, fit_square
 from abomed.data.records import Record, Refusal, Remark
+from abomed.data.signatures import DICOM_SUFFIXES
 from abomed.data.store import Store
 from abomed.types import Level
 
@@ -21,6 +22,7 @@ SUFFIXES = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
     "BMP": (".bmp", ".dib"),
     "TIFF": (".tif", ".tiff"),
+    "DICOM": DICOM_SUFFIXES,
 }
 
 
@@ -102,6 +104,6 @@ def _prepare(job: Job, raw: BinaryIO, slot: int, record: Record) -> Prepared:
 
 def _remark_suffix(path: str, format: str) -> list[Remark]:
     suffix = PurePosixPath(path).suffix.lower()
-    if not suffix or suffix in SUFFIXES[format]:
+    if not suffix or suffix in SUFFIXES[format] or suffix[1:].isdecimal():  # .2: of an identifier
         return []
     return [Remark(Level.NOTE, "suffix", f"named '{suffix}', but {format} by content")]
