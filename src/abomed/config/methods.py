@@ -196,13 +196,33 @@ class ProtoNetSettings(Settings):
     """What negative squared distances are multiplied by."""
 
 
-_FAMILY = {"iterations": 5000, "task_batch": 4}
+SECTIONS: dict[str, str] = {
+    "maml": "maml",
+    "fomaml": "fomaml",
+    "anil": "anil",
+    "reptile": "reptile",
+    "alfa": "alfa",
+    "tra-maml": "tra_maml",
+    "meta-sgd": "meta_sgd",
+    "maml++": "maml_plus",
+    "imaml": "imaml",
+    "fo-b-maml": "fo_b_maml",
+    "protonet": "protonet",
+}
+"""The section of a configuration that holds a method's own settings. `abo-med` and `frozen` have `inner`."""
+
+
+_FAMILY = {"iterations": 5000, "task_batch": 4, "validate_every": 100, "selection": "best-val"}
 _EPISODE = {"normalisation": "episode"}
 
 
 def _preset(lr_outer: float, **train: Any) -> dict[str, dict[str, Any]]:
     outer = {"optimiser": "adamw", "lr_outer": lr_outer, "weight_decay": 0.0, "schedule": "constant"}
-    return {"outer": outer, "train": {**_FAMILY, **train}, "model": dict(_EPISODE)}
+    return {
+        "outer": outer,
+        "train": {**_FAMILY, "precision": "float32", **train},
+        "model": dict(_EPISODE),
+    }
 
 
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -211,7 +231,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "anil": _preset(1e-3),
     "reptile": {
         "outer": {"optimiser": "sgd", "lr_outer": 1.0, "outer_momentum": 0.0, "schedule": "linear"},
-        "train": {**_FAMILY, "task_batch": 5},
+        "train": {**_FAMILY, "task_batch": 5, "selection": "last", "precision": "float32"},
         "model": dict(_EPISODE),
     },
     "alfa": _preset(1e-3, task_batch=2, iterations=10000),
@@ -220,8 +240,9 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "maml++": {**_preset(1e-3), "outer": {**_preset(1e-3)["outer"], "schedule": "cosine"}},
     "imaml": _preset(1e-3),
     "fo-b-maml": _preset(1e-3),
-    "protonet": _preset(1e-3),
-    "frozen": {"outer": {}, "train": {"iterations": 1}, "model": dict(_EPISODE)},
+    "protonet": _preset(1e-3, precision="auto"),
+    "frozen": {"train": {"iterations": 1, "selection": "last"}, "model": dict(_EPISODE)},
 }
 """What each method publishes about meta-training, as layers of a configuration. Reptile's step falls linearly to
-zero. ALFA takes two tasks an update, hence twice the updates. MAML++ lets its rate fall as a cosine."""
+zero. ALFA takes two tasks an update, hence twice the updates. MAML++ lets its rate fall as a cosine. Derivatives
+through steps are differences of like numbers, and nobody published them in bfloat16: float32, but for prototypes."""

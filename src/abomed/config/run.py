@@ -4,6 +4,8 @@ Sources are layered, later ones win: the model's defaults, a preset, a TOML file
 environment, and flags. All are checked by the same model, so a range or a misspelt key is refused alike wherever
 it comes from.
 
+A method brings a preset of its own: it stands on `default` where no preset is named, and below one that is.
+
 A run folder's config.toml is such a file too: what it says beyond the settings (which images, divided how, and
 which pool of operations they got) follows from `--data` and `--split` and is passed over.
 """
@@ -11,7 +13,7 @@ which pool of operations they got) follows from `--data` and `--split` and is pa
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +24,23 @@ from abomed.config.augment import BaselineSettings
 from abomed.config.base import Settings
 from abomed.config.bilevel import InnerSettings
 from abomed.config.episodes import EpisodeSpec
+from abomed.config.hypergradients import HypergradientSettings
+from abomed.config.methods import PRESETS as METHOD_PRESETS
+from abomed.config.methods import (
+    SECTIONS,
+    ALFASettings,
+    ANILSettings,
+    ComparisonSettings,
+    FOBMAMLSettings,
+    FOMAMLSettings,
+    IMAMLSettings,
+    MAMLPlusSettings,
+    MAMLSettings,
+    MetaSGDSettings,
+    ProtoNetSettings,
+    ReptileSettings,
+    TraMAMLSettings,
+)
 from abomed.config.mixing import MixingSettings
 from abomed.config.models import ModelSettings
 from abomed.config.policies import MedRAugSettings
@@ -29,6 +48,7 @@ from abomed.config.train import OuterSettings, TrainSettings
 from abomed.errors import ConfigError
 
 PRESETS = ("default", "paper", "tiny")
+AUTO = "auto"  # `default`, and the method's own on it
 PREFIX = "ABOMED_"
 NOT_SETTINGS = frozenset({"ABOMED_DEBUG", "ABOMED_GOLDEN", "ABOMED_KILLS"})
 RECORDED = frozenset(
@@ -47,8 +67,21 @@ class RunConfig(Settings):
     medraug: MedRAugSettings = MedRAugSettings()
     mixing: MixingSettings = MixingSettings()
     inner: InnerSettings = InnerSettings()
+    estimator: HypergradientSettings = HypergradientSettings()
     outer: OuterSettings = OuterSettings()
     train: TrainSettings = TrainSettings()
+    comparison: ComparisonSettings = ComparisonSettings()
+    maml: MAMLSettings = MAMLSettings()
+    fomaml: FOMAMLSettings = FOMAMLSettings()
+    anil: ANILSettings = ANILSettings()
+    reptile: ReptileSettings = ReptileSettings()
+    alfa: ALFASettings = ALFASettings()
+    tra_maml: TraMAMLSettings = TraMAMLSettings()
+    meta_sgd: MetaSGDSettings = MetaSGDSettings()
+    maml_plus: MAMLPlusSettings = MAMLPlusSettings()
+    imaml: IMAMLSettings = IMAMLSettings()
+    fo_b_maml: FOBMAMLSettings = FOBMAMLSettings()
+    protonet: ProtoNetSettings = ProtoNetSettings()
 
     @model_validator(mode="after")
     def _selection_is_reached(self) -> Self:
@@ -61,20 +94,50 @@ class RunConfig(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _estimator_has_a_use(self) -> Self:
+        wanted, method = self.estimator.hypergradient, self.train.method
+        if wanted != "penalty" and method != "abo-med":
+            raise ValueError(
+                f"estimator.hypergradient = '{wanted}' is a way of training abo-med; the method is '{method}'"
+            )
+        return self
+
+    def unused(self) -> dict[str, Any]:
+        """The settings that these do not use, as pydantic's `exclude` takes them: a record without them equals
+        that of a version which did not have them yet."""
+        method, unused = self.train.method, dict[str, Any]()
+        unused |= {section: True for name, section in SECTIONS.items() if name != method}
+        if self.estimator.hypergradient == "penalty":
+            unused["estimator"] = True
+        if self.comparison == ComparisonSettings():
+            unused["comparison"] = True
+        if self.outer.optimiser != "rahgd":
+            unused["outer"] = {"damping", "radius"}
+        return unused
+
 
 def load_run_config(
-    preset: str | None = "default",
+    preset: str | None = AUTO,
     file: Path | None = None,
     flags: Mapping[str, Mapping[str, Any]] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> RunConfig:
     """The configuration that results from all layers; without a preset, from the others alone."""
-    layers: dict[str, Layer] = {
-        f"preset {preset}": {} if preset is None else load_preset(preset),
+    named: dict[str, Layer] = {} if preset in (None, AUTO) else {f"preset {preset}": load_preset(str(preset))}
+    given: dict[str, Layer] = {
         str(file): _read_file(file),
         "environment": _read_environment(environment or {}),
         "flags": flags or {},
     }
+    method = _method_of([*named.values(), *given.values()])
+    own: dict[str, Layer] = {f"preset of {method}": METHOD_PRESETS.get(method, {})}
+    if preset is None:
+        layers = given
+    elif preset == AUTO:
+        layers = {"preset default": load_preset("default"), **own, **given}
+    else:
+        layers = {**own, **named, **given}
     merged: dict[str, dict[str, Any]] = {}
     for layer in layers.values():
         for section, values in layer.items():
@@ -87,6 +150,19 @@ def load_run_config(
             where=_origins(error, layers),
             found="; ".join(_faults(error)),
         ) from None
+
+
+def _method_of(layers: Sequence[Layer]) -> str:
+    """The method that the last layer with one names."""
+    named = [layer["train"]["method"] for layer in layers if "method" in layer.get("train", {})]
+    return str(named[-1]) if named else TrainSettings().method
+
+
+def describe_preset(preset: str, method: str) -> str:
+    """A preset in words, with the method's own where that was a layer."""
+    if method not in METHOD_PRESETS:
+        return "default" if preset == AUTO else preset
+    return f"{method} on default" if preset == AUTO else f"{preset} on {method}"
 
 
 def load_preset(name: str) -> dict[str, dict[str, Any]]:

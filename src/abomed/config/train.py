@@ -29,8 +29,9 @@ Shots = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_at_c
 class OuterSettings(Settings):
     """How the backbone φ is updated from the hypergradient (Alg. 1, l. 17)."""
 
-    optimiser: Literal["adamw", "sgd"] = "adamw"
-    """`sgd` is the paper's plain gradient step; `adamw` is what the method's ancestors use."""
+    optimiser: Literal["adamw", "sgd", "rahgd"] = "adamw"
+    """`sgd` is the paper's plain gradient step; `adamw` is what the method's ancestors use; `rahgd` accelerates
+    plain steps and restarts once they have travelled far."""
 
     lr_outer: Positive = 1e-3
     """η, the outer learning rate."""
@@ -41,18 +42,25 @@ class OuterSettings(Settings):
     outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Momentum of SGD."""
 
-    schedule: Literal["constant", "cosine"] = "constant"
-    """`cosine` lets the learning rate fall to zero at the last iteration."""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """`cosine` and `linear` let the learning rate fall to zero at the last iteration."""
 
     clip_norm: Positive | None = None
     """Scale the hypergradient down to this norm where it is larger; none by default."""
+
+    damping: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """1 less the momentum of rahgd."""
+
+    radius: Positive = 1.0
+    """rahgd restarts when steps times the sum of squared movements since the last restart exceed this squared."""
 
 
 class TrainSettings(Settings):
     """The loop of meta-training (Alg. 1, l. 5-18)."""
 
     method: str = "abo-med"
-    """What forms the meta-gradient: `abo-med`, Algorithm 1."""
+    """What forms the meta-gradient: `abo-med` (Algorithm 1), maml, fomaml, anil, reptile, alfa, tra-maml, meta-sgd,
+    maml++, imaml, fo-b-maml, protonet or frozen. `abomed methods NAME` tells a method's settings and preset."""
 
     seed: Seed = 10
     """Seed of initial weights, tasks and augmentation (10 is the paper's)."""
@@ -124,6 +132,9 @@ class EvaluateSettings(Settings):
 
     normalisation: Normalisation | None = None
     """Whose batch statistics normalise at test time; as in training where nothing is said."""
+
+    adapt_steps: Annotated[int, Field(ge=0)] | None = None
+    """Adaptation steps of a method that adapts by gradient steps; as in training where nothing is said."""
 
     evaluation_seed: Seed = 10
     """Seed of the list of tasks: the same seed gives every method the same tasks."""

@@ -42,9 +42,9 @@ class ABOMed(Method):
     def meta_gradient(
         self, backbone: Backbone, tasks: TaskImages, memory: Mapping[str, Tensor], *, chunk: int | None
     ) -> MetaStep:
-        start = self._initial(memory)
+        start = self.initial(memory)
         parts = [
-            self._part(backbone, tasks[part], _slice_heads(start, part), share=_share(part, tasks))
+            self._part(backbone, tasks[part], slice_heads(start, part), share=share_of(part, tasks))
             for part in task_slices(len(tasks), chunk)
         ]
         joined = {name: torch.cat([part.figures[name] for part in parts]) for name in parts[0].figures}
@@ -53,17 +53,21 @@ class ABOMed(Method):
         return MetaStep(joined, finite, heads, lambda: _explain_first(parts))
 
     def _part(self, backbone: Backbone, tasks: TaskImages, start: InitialHeads, share: float) -> MetaStep:
-        support, query = self._examples(backbone, tasks, learning=True)
-        heads = solve_heads(_constant(support), _constant(query), self.inner, start)  # Alg. 1, l. 8-13
+        support, query = self.examples(backbone, tasks, learning=True)
+        heads = solve_heads(constant(support), constant(query), self.inner, start)  # Alg. 1, l. 8-13
         y, z = heads.y, heads.z
         gradient = penalty_gradient(support, query, y.head, z.head, penalty=self.inner.penalty)
         torch.autograd.backward(  # l. 14-15, and this chunk's share of the mean in l. 17
             [support.features, query.features], [gradient.support * share, gradient.query * share]
         )
         finite = y.finite & z.finite & gradient.query.isfinite().all(2).all(1)
-        explain = partial(self._explain, _constant(support), _constant(query), finite)
+        explain = partial(self._explain, constant(support), constant(query), finite)
         memory = {} if self.inner.initial == "zero" else _memory(y, z)
         return MetaStep(_figures(support, query, y, z), finite, memory, explain)
+
+    def memory_of(self, memory: Mapping[str, Tensor], tasks: slice) -> Mapping[str, Tensor]:
+        # The mean of the previous heads is over the whole batch, whoever computes which of its tasks.
+        return memory if self.inner.initial == "mean-warm" else super().memory_of(memory, tasks)
 
     def adapt(
         self, backbone: Backbone, tasks: TaskImages, *, chunk: int | None
@@ -71,14 +75,13 @@ class ABOMed(Method):
         logits = []
         with torch.no_grad():
             for part in task_slices(len(tasks), chunk):
-                support, query = self._examples(backbone, tasks[part], learning=False)
+                support, query = self.examples(backbone, tasks[part], learning=False)
                 head = adapt_head(support, self.inner).head  # Alg. 1, l. 23-27
                 logits.append(head.logits(query.features))
         return torch.cat(logits)
 
-    def _examples(
-        self, backbone: Backbone, tasks: TaskImages, *, learning: bool
-    ) -> tuple[Examples, Examples]:
+    def examples(self, backbone: Backbone, tasks: TaskImages, *, learning: bool) -> tuple[Examples, Examples]:
+        """Support and query as the heads see them."""
         running = learning and self.normalisation == "running"
         features = extract(backbone, tasks.support, tasks.query, self.normalisation, learning=running)
         features = scale_features(features, self.inner.feature_norm)
@@ -87,7 +90,7 @@ class ABOMed(Method):
             Examples.of(features.query, tasks.query_truth, tasks.ways),
         )
 
-    def _initial(self, memory: Mapping[str, Tensor]) -> InitialHeads:
+    def initial(self, memory: Mapping[str, Tensor]) -> InitialHeads:
         """w0 of this iteration."""
         if not memory:
             return InitialHeads(None, None)
@@ -109,12 +112,13 @@ class ABOMed(Method):
         return f"smoothness L_s = {curvature:.4g}, steps {z:.4g} (z) and {y:.4g} (y)"
 
 
-def _constant(examples: Examples) -> Examples:
+def constant(examples: Examples) -> Examples:
     """The same numbers without their graph: the lower problem sees φ as a constant."""
     return Examples(examples.features.detach(), examples.targets)
 
 
-def _share(part: slice, tasks: TaskImages) -> float:
+def share_of(part: slice, tasks: TaskImages) -> float:
+    """What a chunk's mean counts in that of the batch."""
     share: float = (part.stop - part.start) / len(tasks)
     return share
 
@@ -129,7 +133,9 @@ def _explain_first(parts: Sequence[MetaStep]) -> str:
     return ""
 
 
-def _slice_heads(heads: InitialHeads, part: slice) -> InitialHeads:
+def slice_heads(heads: InitialHeads, part: slice) -> InitialHeads:
+    """Where the tasks of a chunk start."""
+
     def cut(head: Head | None) -> Head | None:
         return None if head is None else Head(head.weight[part], head.bias[part])
 

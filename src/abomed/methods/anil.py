@@ -25,6 +25,7 @@ class ANIL(Adapting):
     """Gradient steps on the head."""
 
     name: str = "anil"
+    fast_forward = True
 
     def adapted(self, backbone: Backbone) -> tuple[str, ...]:
         del backbone  # none of it

@@ -53,7 +53,8 @@ class Adapting(Method):
 
     settings: InnerLoopSettings
     normalisation: Normalisation
-    learned: Learned | None = field(default=None, kw_only=True)  # what it learns beside φ: see `for_backbone`
+    learned: Learned | None = field(default=None, kw_only=True)
+    fast_forward = False  # parameters that differ from task to task, differentiated more than once
 
     def for_backbone(self, backbone: Backbone, ways: int, seed: int) -> Self:
         """The method with all that it learns beside this backbone, freshly drawn, in its precision and place."""

@@ -44,8 +44,9 @@ class Reptile(Adapting):
     ) -> MetaStep:
         iteration, network = iteration_of(memory), TaskNetwork(backbone, self.normalisation, learning=True)
         batch, parts = len(tasks), []
+        first = iteration * batch if tasks.first is None else tasks.first
         for part in task_slices(batch, chunk):
-            numbers = torch.arange(part.start, part.stop) + iteration * batch
+            numbers = torch.arange(part.start, part.stop) + first
             start = self.start(backbone, tasks[part])
             state = self._learn(network, tasks[part], detached(start), numbers)
             torch.autograd.backward(
