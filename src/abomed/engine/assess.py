@@ -6,7 +6,7 @@ task list: two results are comparable where the hashes agree.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from abomed.config.episodes import EpisodeSpec
+from abomed.config.methods import ComparisonSettings
 from abomed.config.models import Normalisation
 from abomed.config.run import RunConfig, load_run_config
 from abomed.config.train import EvaluateSettings
@@ -29,8 +30,10 @@ from abomed.engine.intervals import Interval, over_tasks
 from abomed.engine.metrics import Scores, score_tasks
 from abomed.engine.record import RunFolder, read_config
 from abomed.engine.source import TaskSource
+from abomed.engine.weights import LEARNED, restore_weights
 from abomed.episodes import ClassTable, Episodes, class_table
 from abomed.errors import CheckpointError, DataError
+from abomed.methods.base import Method
 from abomed.methods.registry import create_method
 from abomed.models import Backbone, create_backbone
 
@@ -47,12 +50,27 @@ class TrainedRun:
     source: str  # the data set it was trained on
     backbone: Backbone
     iteration: int
+    learned: Mapping[str, Tensor] = field(default_factory=dict)  # beside the backbone, by the method's names
 
     def untrained(self) -> "TrainedRun":
         """The same run before its first iteration: what any gain is measured against."""
         model = self.config.model
         fresh = create_backbone(model.backbone, image_size=model.image_size, seed=self.config.train.seed)
         return TrainedRun(self.config, self.split, self.source, fresh, 0)
+
+    def method(self, normalisation: Normalisation | None = None, adapt_steps: int | None = None) -> Method:
+        """The method with what it has learned, where the backbone is; settings of the test replace the run's."""
+        config = self.config
+        if normalisation is not None:
+            model = config.model.model_copy(update={"normalisation": normalisation})
+            config = config.model_copy(update={"model": model})
+        if adapt_steps is not None:
+            shared = ComparisonSettings(adapt_steps=adapt_steps)
+            config = config.model_copy(update={"comparison": shared})
+        made = create_method(config).for_backbone(self.backbone, config.episodes.ways, config.train.seed)
+        if made.learned is not None and self.learned:
+            made.learned.load_state_dict(self.learned)
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +116,8 @@ def load_run(folder: Path) -> TrainedRun:
     model = config.model
     backbone = create_backbone(model.backbone, image_size=model.image_size, seed=config.train.seed)
     try:
-        backbone.load_state_dict(select_prefix(checkpoint.tensors, "model"))
+        method = create_method(config).for_backbone(backbone, config.episodes.ways, config.train.seed)
+        restore_weights(backbone, method, checkpoint.tensors)
         split = Split(**{name: told["split"][name] for name in ("name", "val_share", "disjoint")},
                       base=tuple(told["split"]["base"]), novel=tuple(told["split"]["novel"]))  # fmt: skip
         source = told["data"]["source"]
@@ -109,7 +128,8 @@ def load_run(folder: Path) -> TrainedRun:
             found=f"{type(error).__name__}: {str(error).splitlines()[0]}",
             right="the files as `abomed train` wrote them",
         ) from None
-    return TrainedRun(config, split, source, backbone, int(checkpoint.state["iteration"]))
+    learned = select_prefix(checkpoint.tensors, LEARNED)
+    return TrainedRun(config, split, source, backbone, int(checkpoint.state["iteration"]), learned)
 
 
 def assess(
@@ -170,9 +190,8 @@ def _assess_one(
     on_progress: Callable[[int, int], None] | None,
 ) -> Assessment:
     normalisation = settings.normalisation or run.config.model.normalisation
-    model = run.config.model.model_copy(update={"normalisation": normalisation})
-    method = create_method(run.config.model_copy(update={"model": model}))
     backbone = run.backbone.to(device)
+    method = run.method(normalisation, settings.adapt_steps)
     source = TaskSource(images, table, spec, settings.evaluation_seed, STREAM, backbone.image_size, None)
     chunk = backbone_chunk(0, backbone, spec.ways * spec.images_per_class, device)
     with memory_advice("--device cpu, or fewer --queries"):
@@ -219,7 +238,7 @@ def to_json(run: TrainedRun, rows: list[Assessment], environment: Mapping[str, A
     return {
         "schema_version": 1,
         "environment": dict(environment),
-        "config": run.config.model_dump(mode="json"),
+        "config": run.config.model_dump(mode="json", exclude=run.config.unused()),
         "trained_on": run.source,
         "split": {"name": run.split.name, "base": list(run.split.base), "novel": list(run.split.novel)},
         "iteration": run.iteration,

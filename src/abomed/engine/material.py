@@ -120,13 +120,12 @@ def _refuse_untestable(split: Split, ways: int) -> None:
 def config_of(config: RunConfig, material: Material) -> dict[str, Any]:
     """The recorded settings: the configuration, which images in which division, and MedRAug's pool in full.
 
-    Sections that the augmentation does not use are left out, so that a run begun before they existed can be
-    resumed. The pool is written out because `auto`, and the path of a file, do not say what was in it.
+    What method and augmentation do not use is left out, so that a run begun before it existed can be resumed. The
+    pool is written out because `auto`, and the path of a file, do not say what was in it.
     """
     split, header, plan = material.split, material.pack.header, plan_augmentation(config.train.augment)
-    unused = {
-        name for name, used in (("medraug", "medraug" in plan.looks), ("mixing", plan.mixing)) if not used
-    }
+    looks = {"medraug": "medraug" in plan.looks, "mixing": plan.mixing is not None}
+    unused = {**config.unused(), **{name: True for name, used in looks.items() if not used}}
     policy = used_policy(config, header.source)
     return {
         **config.model_dump(mode="json", exclude_none=True, exclude=unused),

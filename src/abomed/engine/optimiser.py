@@ -1,4 +1,4 @@
-"""An optimiser as named tensors and JSON, and back, without losing a bit.
+"""The outer optimiser: built and paced as the settings say, and kept as named tensors and JSON without losing a bit.
 
 - Moments get the memory format of their parameter again: a kernel may round differently along other strides, and a
   resumed training must give the bits of one never stopped.
@@ -7,18 +7,41 @@
   broadcast, at the first step.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
 
+from abomed.config.train import OuterSettings
 from abomed.engine.checkpoint import select_prefix
+from abomed.engine.restarted import RestartedOptimiser
 from abomed.errors import CheckpointError
 
 PREFIX = "optimiser"
+
+
+def create_optimiser(outer: OuterSettings, parameters: Iterable[nn.Parameter]) -> Optimizer:
+    """What moves `parameters` along the meta-gradient (Alg. 1, l. 17)."""
+    if outer.optimiser == "rahgd":
+        return RestartedOptimiser(parameters, outer.lr_outer, damping=outer.damping, radius=outer.radius)
+    decay = outer.weight_decay
+    if outer.optimiser == "sgd":
+        return SGD(parameters, outer.lr_outer, momentum=outer.outer_momentum, weight_decay=decay)
+    return AdamW(parameters, outer.lr_outer, weight_decay=decay)
+
+
+def set_learning_rate(optimiser: Optimizer, outer: OuterSettings, done: int, iterations: int) -> None:
+    """The learning rate of the iteration that follows `done` of `iterations`."""
+    rate = torch.tensor(1.0)
+    if outer.schedule == "cosine":
+        rate = (1 + torch.cos(torch.tensor(torch.pi * done / iterations))) / 2
+    elif outer.schedule == "linear":
+        rate = torch.tensor(1 - done / iterations)
+    for group in optimiser.param_groups:
+        group["lr"] = outer.lr_outer * float(rate)
 
 
 @dataclass(frozen=True)
