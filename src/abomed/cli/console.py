@@ -49,11 +49,13 @@ def say(text: str, style: str | None = None) -> None:
     out().print(Text(text, style=style or ""))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """A table whose first column is text and whose other columns are figures."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, texts: int = 1
+) -> None:
+    """A table whose first column, or first few, are text and whose other columns are figures."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+        table.add_column(column, justify="left" if number < texts else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(str(cell))) for cell in row))
     console = Console(highlight=False)

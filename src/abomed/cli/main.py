@@ -26,6 +26,9 @@ app.command(
     "abomed.cli.train:train", name="train", help="Meta-train a backbone on the base classes of a data set."
 )
 app.command(
+    "abomed.cli.methods:methods", name="methods", help="What can be trained: what it learns, costs and is told."
+)
+app.command(
     "abomed.cli.evaluate:evaluate", name="evaluate", help="Test a trained run on classes it has never seen."
 )
 app.command("abomed.cli.data:app", name="data", help="Read, pack, audit and verify images.")

@@ -19,10 +19,12 @@ from abomed.config.augment import BaselineSettings
 from abomed.config.bilevel import InnerSettings
 from abomed.config.data import DecodeSettings, ReadSettings
 from abomed.config.episodes import Disjoint, EpisodeSpec
+from abomed.config.hypergradients import HypergradientSettings
+from abomed.config.methods import SECTIONS, ComparisonSettings
 from abomed.config.mixing import MixingSettings
 from abomed.config.models import ModelSettings
 from abomed.config.policies import MedRAugSettings
-from abomed.config.run import RunConfig, load_run_config
+from abomed.config.run import RunConfig, describe_preset, load_run_config
 from abomed.config.train import OuterSettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from abomed.engine.progress import Event, Stop, Watch
 
 Flat = Parameter(name="*")
+# A method's own settings, as typed: `load_run_config` checks them. Their help would be three times as long as all the
+# rest and belongs to one method at a time: `abomed methods NAME`.
+Own = Annotated[dict[str, str] | None, Parameter(show=False)]
 _DEFAULTS = RunConfig()
 _READ, _DECODE = ReadSettings(), DecodeSettings()
 
@@ -40,18 +45,31 @@ def train(
     out: Path,
     split: str | None = None,
     split_disjoint: Disjoint | None = None,
-    preset: Literal["default", "paper", "tiny"] = "default",
+    preset: Literal["auto", "default", "paper", "tiny"] = "auto",
     config: Path | None = None,
     resume: bool = False,
     episodes: Annotated[EpisodeSpec, Flat] = _DEFAULTS.episodes,
     train: Annotated[TrainSettings, Flat] = _DEFAULTS.train,
     model: Annotated[ModelSettings, Flat] = _DEFAULTS.model,
     inner: InnerSettings = _DEFAULTS.inner,
+    estimator: Annotated[HypergradientSettings, Flat] = _DEFAULTS.estimator,
     outer: OuterSettings = _DEFAULTS.outer,
+    comparison: ComparisonSettings = _DEFAULTS.comparison,
     baseline: BaselineSettings = _DEFAULTS.baseline,
     medraug: MedRAugSettings = _DEFAULTS.medraug,
     mixing: MixingSettings = _DEFAULTS.mixing,
     read: Annotated[ReadSettings, Flat] = _READ,
+    maml: Own = None,
+    fomaml: Own = None,
+    anil: Own = None,
+    reptile: Own = None,
+    alfa: Own = None,
+    tra_maml: Own = None,
+    meta_sgd: Own = None,
+    maml_plus: Own = None,
+    imaml: Own = None,
+    fo_b_maml: Own = None,
+    protonet: Own = None,
 ) -> None:
     """Meta-train a backbone on the base classes of a data set.
 
@@ -68,7 +86,8 @@ def train(
         Validate on other `images` of the base classes, or on other `groups` (patients, lesions or slides); as the
         split says where nothing is given.
     preset
-        The values to start from. The defaults shown below are those of `default`.
+        The values to start from; `auto` is `default` with the method's own on it. The defaults shown below are
+        those of `default`.
     config
         A TOML file whose values replace the preset's; flags replace both.
     resume
@@ -83,12 +102,16 @@ def train(
         "train": train,
         "model": model,
         "inner": inner,
+        "estimator": estimator,
         "outer": outer,
+        "comparison": comparison,
         "baseline": baseline,
         "medraug": medraug,
         "mixing": mixing,
     }
-    resolved = load_run_config(preset, config, _given(sections), os.environ)
+    typed = (maml, fomaml, anil, reptile, alfa, tra_maml, meta_sgd, maml_plus, imaml, fo_b_maml, protonet)
+    own = {name: _keys(values) for name, values in zip(SECTIONS.values(), typed, strict=True) if values}
+    resolved = load_run_config(preset, config, {**_given(sections), **own}, os.environ)
     with open_source(data, read, _DECODE) as pack:
         chosen = choose_split(pack, split, resolved.train.seed, resolved.episodes.ways)
         if split_disjoint is not None:
@@ -104,7 +127,10 @@ def train(
                     resume=resume,
                     on_event=watch,
                     stop=stop,
-                    about={"preset": preset, **material.to_card()},
+                    about={
+                        "preset": describe_preset(preset, resolved.train.method),
+                        **material.to_card(),
+                    },
                 )
         except KeyboardInterrupt:
             if (out / "config.toml").is_file():
@@ -134,6 +160,11 @@ def _say_division(material: "Material") -> None:
 def _given(sections: Mapping[str, BaseModel]) -> dict[str, dict[str, object]]:
     """Only what was typed: the other values belong to the preset and the file."""
     return {name: settings.model_dump(exclude_unset=True) for name, settings in sections.items()}
+
+
+def _keys(values: Mapping[str, str]) -> dict[str, object]:
+    """`lr-inner`, as a flag is typed, is the setting `lr_inner`."""
+    return {name.replace("-", "_"): value for name, value in values.items()}
 
 
 @contextmanager
