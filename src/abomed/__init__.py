@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from abomed.audit.report import audit as audit_pack  # noqa: F401  (a public name of another spelling)
+    from abomed.classify.estimator import FewShotClassifier as FewShotClassifier
+    from abomed.classify.weights import load as load
+    from abomed.classify.weights import save as save
     from abomed.config.episodes import EpisodeSpec as EpisodeSpec
     from abomed.config.run import RunConfig as RunConfig
     from abomed.config.run import load_run_config as load_run_config
@@ -33,6 +36,7 @@ __version__ = "0.1.0.dev0"
 _HOMES = {
     "EpisodeSpec": "abomed.config.episodes:EpisodeSpec",
     "EvaluateSettings": "abomed.config.train:EvaluateSettings",
+    "FewShotClassifier": "abomed.classify.estimator:FewShotClassifier",
     "RunConfig": "abomed.config.run:RunConfig",
     "assess": "abomed.engine.assess:assess",
     "assign_parts": "abomed.data.splits:assign_parts",
@@ -44,11 +48,13 @@ _HOMES = {
     "draw_episodes": "abomed.episodes:draw_episodes",
     "gather": "abomed.episodes:gather",
     "list_backbones": "abomed.models:list_backbones",
+    "load": "abomed.classify.weights:load",
     "load_run": "abomed.engine.assess:load_run",
     "load_run_config": "abomed.config.run:load_run_config",
     "load_split": "abomed.data.splits:load_split",
     "open_pack": "abomed.data.packed:open_pack",
     "read_manifest": "abomed.data.manifest:read_manifest",
+    "save": "abomed.classify.weights:save",
     "train": "abomed.engine.train:train",
     "write_pack": "abomed.data.pack:write_pack",
 }

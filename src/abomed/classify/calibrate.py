@@ -1,4 +1,4 @@
-"""Refits without some of the support, and the temperature that makes probabilities mean what they say.
+"""Refits without some of the support: what the classifier says of images that it was not fitted to.
 
 Everything is batched: a user's task is a batch of one, the calibration of a model a batch of hundreds. Decisions a
 reader would question:
@@ -17,24 +17,17 @@ reader would question:
   give several at a time.
 - A class whose images all lie in one fold would vanish from the refit. Such a task is not refused: the sentence in
   `notes` says why its answers cannot be checked.
-- The loss is convex in 1/T, so its derivative has one zero: Newton's method, with bisection where a step would leave
-  the bracket. Where all answers are right it has none; the search then ends at its bound, and `bounded` tells.
-- The temperature of a task: its held-out log loss plus a quadratic penalty that counts as `PRIOR_IMAGES` images of
-  the base classes. A head of n - 1 images wants another temperature than one of n; base episodes tell both, and the
-  task's is corrected by their ratio.
 """
 
-import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from abomed.bilevel.head import Head
-from abomed.bilevel.inner import adapt_head
-from abomed.bilevel.objective import Examples
+from abomed.classify.heads import ClassWeights, add_heads, solve
 from abomed.config.bilevel import InnerSettings
 from abomed.errors import DataError
 from abomed.models.scale import support_factor
@@ -42,8 +35,6 @@ from abomed.types import counted
 
 MOST_FOLDS = 60
 FEWEST_SHOTS = 3
-PRIOR_IMAGES = 60.0
-COLDEST, HOTTEST = 0.05, 20.0
 _CHUNK = 1 << 24  # numbers of one batch of refits: 64 MiB
 
 
@@ -52,11 +43,45 @@ def fit_heads(
     labels: Int64[Tensor, "tasks rows"],
     ways: int,
     settings: InnerSettings,
+    *,
+    blocks: Sequence[int] = (),
+    class_weight: ClassWeights = None,
 ) -> Head:
-    """The heads of tasks, for features as the backbone gives them: the task's scale is part of the head."""
-    scale = support_factor(features, settings.feature_norm) if settings.feature_norm else 1.0
-    head = adapt_head(Examples.of(features * scale, labels, ways), settings).head
-    return Head(head.weight * scale, head.bias)
+    """The heads of tasks, for features as the backbone gives them: the task's scale is part of the head.
+
+    `blocks` are the widths of parts with a head each (module `heads`).
+    """
+    heads = []
+    for part in features.split(list(blocks), 2) if blocks else (features,):
+        scale = support_factor(part, settings.feature_norm) if settings.feature_norm else 1.0
+        head = solve(part * scale, labels, ways, settings, class_weight).head
+        heads.append(Head(head.weight * scale, head.bias))
+    return add_heads(heads)
+
+
+@dataclass(frozen=True, eq=False)
+class Basis:
+    """An orthonormal basis of the rows of each block of features, task by task."""
+
+    parts: tuple[Float[Tensor, "tasks dim rank"], ...]
+
+    @classmethod
+    def of(cls, features: Float[Tensor, "tasks rows dim"], blocks: Sequence[int]) -> "Basis":
+        parts = features.split(list(blocks), 2) if blocks else (features,)
+        return cls(tuple(torch.linalg.qr(part.mT).Q for part in parts))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The numbers of coordinates in each block."""
+        return tuple(part.shape[2] for part in self.parts)
+
+    def coordinates(
+        self, features: Float[Tensor, "tasks rows dim"], task: int | None = None
+    ) -> Float[Tensor, "tasks rows ranks"]:
+        """The features in this basis; those of one task where `task` is given."""
+        bases = [part if task is None else part[task : task + 1] for part in self.parts]
+        blocks = features.split([part.shape[1] for part in self.parts], 2)
+        return torch.cat([block @ basis for block, basis in zip(blocks, bases, strict=True)], 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +93,7 @@ class HeldOut:
     fold: Int64[Tensor, "tasks rows"]  # 0, 1, 2, … within each task
     groups: Int64[Tensor, "tasks rows"]  # the unit of each image: its group, or itself
     notes: tuple[str, ...]  # per task, why leaving out tells nothing there; empty where it does
-    _basis: Float[Tensor, "tasks dim rank"]
+    _basis: "Basis"
     _heads: Head  # in that basis, one for each fold of each task
     _head_of: Int64[Tensor, "tasks rows"]
 
@@ -86,7 +111,7 @@ class HeldOut:
         """What each refit of a task says of further images."""
         first, last = int(self._head_of[task].min()), int(self._head_of[task].max()) + 1
         heads = Head(self._heads.weight[first:last], self._heads.bias[first:last])
-        inside = queries.to(self._basis.dtype) @ self._basis[task]
+        inside = self._basis.coordinates(queries.to(self.logits.dtype).unsqueeze(0), task)[0]
         return heads.logits(inside.expand(heads.tasks, -1, -1))
 
 
@@ -99,6 +124,8 @@ def leave_one_out(
     groups: Int64[Tensor, "tasks rows"] | None = None,
     *,
     balanced: bool = True,
+    blocks: Sequence[int] = (),
+    class_weight: ClassWeights = None,
 ) -> HeldOut:
     """Refit without one image of every class at a time, or without any one image (`balanced=False`).
 
@@ -107,15 +134,20 @@ def leave_one_out(
     _check(features, labels, ways, groups)
     units = _units(labels, groups)
     fold = _folds(units, labels, balanced)
-    basis = torch.linalg.qr(features.mT).Q
-    inside = features @ basis
+    basis = Basis.of(features, blocks)
+    inside = basis.coordinates(features)
     logits = torch.zeros(*labels.shape, ways, dtype=features.dtype, device=features.device)
     head_of = fold + torch.nn.functional.pad((fold.amax(1) + 1).cumsum(0), (1, 0))[:-1, None]
     total = int(head_of.max()) + 1
-    weight, bias = logits.new_zeros(total, ways, basis.shape[2]), logits.new_zeros(total, ways)
+    weight, bias = logits.new_zeros(total, ways, inside.shape[2]), logits.new_zeros(total, ways)
     for part in _problems(fold):
         heads = fit_heads(
-            inside[part.task[:, None], part.rest], labels[part.task[:, None], part.rest], ways, settings
+            inside[part.task[:, None], part.rest],
+            labels[part.task[:, None], part.rest],
+            ways,
+            settings,
+            blocks=basis.widths if blocks else (),
+            class_weight=class_weight,
         )
         place = head_of[part.task, part.held[:, 0]]
         weight[place], bias[place] = heads.weight, heads.bias
@@ -212,84 +244,3 @@ def _check(features: Tensor, labels: Tensor, ways: int, groups: Tensor | None) -
     if not bool(features.isfinite().all()):
         task = int((~features.isfinite()).flatten(1).any(1).nonzero()[0, 0])
         raise DataError("features are not finite", where=f"task {task}", right="finite numbers")
-
-
-@dataclass(frozen=True)
-class Temperature:
-    """What logits are divided by, and how sure the images that chose it are of it."""
-
-    value: float
-    curvature: float  # second derivative of the mean log loss by log T, at `value`
-    images: int
-    bounded: bool  # the search ended at its bound: all answers right, or no better than chance
-
-    def apply(self, logits: Float[Tensor, "*shape ways"]) -> Float[Tensor, "*shape ways"]:
-        """Probabilities."""
-        return (logits / self.value).softmax(-1)
-
-
-def fit_temperature(logits: Float[Tensor, "*rows ways"], labels: Int64[Tensor, "*rows"]) -> Temperature:
-    """The temperature with the smallest mean log loss on these answers."""
-    return _search(logits.double().flatten(0, -2), labels.flatten(), centre=0.0, strength=0.0)
-
-
-@dataclass(frozen=True)
-class BaseTemperature:
-    """What base-class episodes say about temperatures at one number of shots; kept in a model's card."""
-
-    query: Temperature  # of heads fitted to the whole support
-    held_out: Temperature  # of refits, on the images they were fitted without
-
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
-
-def refine_temperature(
-    base: BaseTemperature, held_out: HeldOut, task: int = 0, prior_images: float = PRIOR_IMAGES
-) -> Temperature:
-    """The temperature of one task: that of base classes, moved by what its own held-out images say."""
-    if not held_out.usable(task):
-        return base.query
-    strength = prior_images * base.held_out.curvature
-    found = _search(
-        held_out.logits[task].double(),
-        held_out.labels[task],
-        centre=math.log(base.held_out.value),
-        strength=strength,
-    )
-    value = found.value * base.query.value / base.held_out.value
-    return Temperature(value, found.curvature, found.images, found.bounded)
-
-
-def _search(
-    logits: Float64[Tensor, "rows ways"], labels: Int64[Tensor, " rows"], *, centre: float, strength: float
-) -> Temperature:
-    """The zero in u = log T of rows·loss′(u) + strength·(u - centre)."""
-    rows = len(logits)
-    low, high = math.log(COLDEST), math.log(HOTTEST)
-    u = min(max(centre, low), high)
-    for _ in range(100):
-        slope, curvature = _loss_slope(logits, labels, u)
-        total = rows * slope + strength * (u - centre)
-        low, high = (low, u) if total > 0 else (u, high)
-        bend = rows * curvature + strength
-        step = u - total / bend if bend > 0 else math.inf
-        following = step if low < step < high else (low + high) / 2
-        if abs(following - u) < 1e-12:
-            break
-        u = following
-    bounded = strength == 0 and min(u - math.log(COLDEST), math.log(HOTTEST) - u) < 1e-6
-    return Temperature(math.exp(u), _loss_slope(logits, labels, u)[1], rows, bounded)
-
-
-def _loss_slope(
-    logits: Float64[Tensor, "rows ways"], labels: Int64[Tensor, " rows"], u: float
-) -> tuple[float, float]:
-    """The first two derivatives of the mean log loss by log T."""
-    scaled = logits * math.exp(-u)
-    share = scaled.softmax(1)
-    mean = (share * scaled).sum(1)
-    own = scaled.gather(1, labels[:, None])[:, 0]
-    variance = (share * scaled.square()).sum(1) - mean.square()
-    first = (own - mean).mean()
-    return float(first), float((variance - own + mean).mean())

@@ -7,8 +7,9 @@ Unknown keys are refused: a newer schema is not half understood.
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from abomed.classify.experience import Entry, Experience
 from abomed.config.bilevel import InnerSettings
 from abomed.config.models import ModelSettings
 from abomed.errors import CheckpointError
@@ -16,10 +17,6 @@ from abomed.errors import CheckpointError
 SCHEMA = 1
 USE = "Research use only. Not a medical device; no answer of it is a diagnosis."
 MAX_BYTES = 2**20
-
-
-class Entry(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DataEntry(Entry):
@@ -72,6 +69,9 @@ class Card(Entry):
     iterations: Annotated[int, Field(ge=0)]
     seed: int
     accuracy: tuple[AccuracyEntry, ...] = ()
+    experience: Experience | None = (
+        None  # of base-class episodes; None: probabilities are as the head gives them
+    )
     limits: tuple[str, ...] = ()
     commit: str | None = None
     written_by: str

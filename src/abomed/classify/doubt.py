@@ -5,8 +5,8 @@ question:
 
 - Large support sets (more than `MOST_REFITTED` images) are not refitted: leaving out says most where images are few,
   and its cost grows with their cube. Their sets and expected accuracy are left out, and a sentence says so.
-- Probabilities are not retempered here: a temperature needs base-class episodes of the same model, which the shipped
-  cards do not hold yet.
+- What base-class episodes have taught about the same model (its `experience`) moves the expected accuracy, gives its
+  curve and the threshold of novelty; without it all come from the labelled images alone.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from abomed.classify.calibrate import HeldOut, leave_one_out
+from abomed.classify.calibrate import HeldOut
 from abomed.classify.conformal import prediction_sets
 from abomed.classify.estimator import FewShotClassifier
 from abomed.classify.expected import ExpectedAccuracy, expected_accuracy
@@ -42,22 +42,19 @@ class Doubt:
         cls, classifier: FewShotClassifier, groups: Int64[Tensor, " rows"] | None, level: float
     ) -> "Doubt":
         features, labels = classifier.support_features_, classifier.support_labels_
-        known = familiar(features, labels)
-        threshold = novelty_threshold(known)
+        known, experience = familiar(features, labels), classifier.experience_
+        threshold = novelty_threshold(
+            known, None if experience is None else experience.novelty(classifier.shots_)
+        )
         if len(features) > MOST_REFITTED:
             text = (
                 f"{counted(len(features), 'labelled image')} are too many to be left out in turn here: no sets of "
                 "classes and no expected accuracy are given; keep some labelled images as queries instead."
             )
             return cls(None, known, threshold, None, level, (text, threshold.sentence))
-        held_out = leave_one_out(
-            features.unsqueeze(0),
-            labels.unsqueeze(0),
-            len(classifier.classes_),
-            classifier.inner_,
-            None if groups is None else groups.unsqueeze(0),
-        )
-        expected = expected_accuracy(held_out, level=0.9)
+        held_out = classifier.leave_out(groups)
+        base = None if experience is None else experience.accuracy()
+        expected = expected_accuracy(held_out, base, level=0.9)
         nothing = torch.full((1, len(classifier.classes_)), 1 / len(classifier.classes_), dtype=torch.float64)
         note = prediction_sets(held_out, features[:1], nothing, level).note
         said = tuple(dict.fromkeys((expected.sentence, note, threshold.sentence)))

@@ -8,8 +8,9 @@ Decisions a reader would question:
 - `support` statistics belong to backbones that were meta-trained with them. Published ImageNet weights keep the
   statistics of their own training, which is how they are used everywhere.
 - A meta-trained backbone's features are scaled by one factor and not centred: that is the head's problem it was
-  trained for. Features of several backbones are centred on the support and brought to equal size block by block, so
-  that none drowns the others; so are features of other origin.
+  trained for. Features that share a head are centred on the support and brought to equal size block by block, so
+  that none drowns the others; so are features of other origin. Where each block has a head of its own (`product`),
+  it is treated as if it were alone.
 - Very large support sets give their statistics by a share of their images, evenly spaced: one forward has to hold all
   that normalise each other.
 """
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from abomed.augment.evaluation import prepare
 from abomed.classify.weights import Model
-from abomed.config.classify import SupportNormalisation
+from abomed.config.classify import EnsembleRule, SupportNormalisation
 from abomed.engine.capacity import bytes_per_image
 from abomed.models import Backbone, LayerStatistics, Statistics
 
@@ -67,6 +68,11 @@ class Embedding:
     side: int  # of the squares that images are brought to
     device: torch.device
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The numbers of features of each block."""
+        return tuple(block.backbone.feature_count for block in self.blocks)
+
     @torch.no_grad()
     def features(
         self, images: UInt8[Tensor, "rows 3 side side"], views: int = 1
@@ -94,9 +100,10 @@ def fit_embedding(
     support: UInt8[Tensor, "rows 3 side side"],
     normalisation: SupportNormalisation,
     device: torch.device,
+    ensemble: EnsembleRule = "joined",
 ) -> Embedding:
     """The embedding whose statistics, shifts and factors are those of `support`."""
-    share = 1 / len(models)
+    share = 1 / len(models) if ensemble == "joined" else 1.0
     blocks = tuple(_fit_block(model, support, normalisation, device, share) for model in models)
     return Embedding(blocks, support.shape[-1], device)
 
@@ -130,12 +137,17 @@ def _statistics(
     backbone: Backbone, support: Tensor, mode: Literal["support", "running"], device: torch.device
 ) -> Statistics:
     if mode == "running":
-        layers = ((norm.running_mean[None], norm.running_var[None]) for norm in backbone.norms)
-        return Statistics(1, tuple(LayerStatistics(mean, variance) for mean, variance in layers))
+        return running_statistics(backbone)
     most = max(_LEAST_STATISTICS, int(_STATISTICS_BYTES / bytes_per_image(backbone)))
     if len(support) > most:
         support = support[torch.linspace(0, len(support) - 1, most).round().long()]
     return backbone.normalisation_of(prepare(support.to(device), backbone.image_size).unsqueeze(0))
+
+
+def running_statistics(backbone: Backbone) -> Statistics:
+    """The statistics of the training, for one task."""
+    layers = ((norm.running_mean[None], norm.running_var[None]) for norm in backbone.norms)
+    return Statistics(1, tuple(LayerStatistics(mean, variance) for mean, variance in layers))
 
 
 def turn(

@@ -23,16 +23,23 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import Tensor
 
+from abomed.classify.calibrate import HeldOut, leave_one_out
 from abomed.classify.embedding import ROWS, Embedding, fit_embedding, scaling, working_side
-from abomed.classify.heads import FittedHead, balanced_weights, fit_head
+from abomed.classify.experience import Experience
+from abomed.classify.heads import ClassWeights, FittedHead, fit_head
 from abomed.classify.images import InputError, as_images, read_rows
-from abomed.classify.weights import Model, load_models
+from abomed.classify.temperature import refine_temperature
+from abomed.classify.weights import Model, find_experience, load_models
 from abomed.config.bilevel import InnerSettings
-from abomed.config.classify import ClassifySettings
+from abomed.config.classify import ClassifySettings, EnsembleRule
 from abomed.config.data import DecodeSettings
 from abomed.engine.material import choose_device
 from abomed.errors import ConfigError
 
+BEST_RULE: EnsembleRule = "joined"  # of the two, by results/practice; see docs/classifying.md
+MOST_REFINED = (
+    300  # labelled images; with more the temperature of base classes stands, for refits would take seconds
+)
 MOST_CLASSES = 1000  # a limit on mistakes (a column of numbers as labels), not on the method
 
 
@@ -44,12 +51,17 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     model
         What makes features of images: a name or folder for `abomed.load`, several joined by `+` or in a sequence, or
         what `abomed.load` returned. Not used where X is a table of features.
+    ensemble
+        Several models: `joined` (one head on all features), `product` (one each, probabilities multiplied) or `auto`.
     views
         Orientations (1, 2, 4 or 8) in which each asked image is seen; probabilities are averaged.
     normalisation
         Whose batch statistics: `support`, `running`, or `auto` (as the model was made).
     class_weight
         `balanced` (classes count alike), None (images count alike), or what an image of each class counts.
+    temperature
+        What logits are divided by: a number, or `auto` (learnt on base classes and refined by leaving labelled images
+        out; 1 where nothing is known about the model).
     device
         Where to compute: auto, cpu, cuda, cuda:N or mps.
 
@@ -61,21 +73,27 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         What the head was fitted to: one row and one number of a class for each labelled image.
     head_
         The fitted head.
+    temperature_
+        What its logits are divided by.
     """
 
     def __init__(
         self,
         model: str | Path | Model | Sequence[str | Path | Model] = "auto",
         *,
+        ensemble: str = "auto",
         views: int = 1,
         normalisation: str = "auto",
         class_weight: str | Mapping[Any, float] | None = "balanced",
+        temperature: str | float = "auto",
         device: str = "cpu",
     ) -> None:
         self.model = model
+        self.ensemble = ensemble
         self.views = views
         self.normalisation = normalisation
         self.class_weight = class_weight
+        self.temperature = temperature
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -92,12 +110,41 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
                 del self.n_features_in_
             self._fit_images(images, settings)
         self.head_ = self.refit(self.support_features_, self.support_labels_)
+        self.temperature_ = self._find_temperature()
         return self
 
     def refit(self, features: Float64[Tensor, "rows dim"], labels: Int64[Tensor, " rows"]) -> FittedHead:
         """The head that other rows of the support's feature space would give, in this classifier's way."""
-        ways = len(self.classes_)
-        return fit_head(features, labels, ways, self.inner_, self._class_weights(labels, ways))
+        return fit_head(
+            features, labels, len(self.classes_), self.inner_, self._class_weights(), self._blocks
+        )
+
+    def leave_out(self, groups: Int64[Tensor, " rows"] | None = None) -> HeldOut:
+        """What refits without some of the labelled images (or whole groups of them) say of those."""
+        return leave_one_out(
+            self.support_features_.unsqueeze(0),
+            self.support_labels_.unsqueeze(0),
+            len(self.classes_),
+            self.inner_,
+            None if groups is None else groups.unsqueeze(0),
+            blocks=self._blocks,
+            class_weight=self._class_weights(),
+        )
+
+    @property
+    def shots_(self) -> float:
+        """Labelled images of each class, on average."""
+        return len(self.support_labels_) / len(self.classes_)
+
+    def _find_temperature(self) -> float:
+        if self.temperature != "auto":
+            return float(self.temperature)
+        if self.experience_ is None:
+            return 1.0
+        base = self.experience_.temperature(self.shots_)
+        if len(self.support_labels_) > MOST_REFINED:
+            return base.query.value
+        return refine_temperature(base, self.leave_out()).value
 
     def predict_proba(self, X: Any) -> Float64[np.ndarray, "images classes"]:
         """The probability of each class, in the order of `classes_`."""
@@ -151,22 +198,20 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         views, rows, dim = seen.shape
         full = torch.zeros(views, ROWS, dim, dtype=torch.float64)  # one shape, as in `embedding`
         full[:, :rows] = seen
-        logits = torch.stack([self.head_.logits(view) for view in full])
+        logits = torch.stack([self.head_.logits(view) for view in full]) / self.temperature_
         mean: np.ndarray = logits.softmax(2).mean(0)[:rows].numpy()
         return mean
 
-    def _class_weights(self, labels: Int64[Tensor, " rows"], ways: int) -> Float64[Tensor, " ways"] | None:
-        if self.class_weight == "balanced":
-            return balanced_weights(labels, ways)
-        if self.class_weight is None:
-            return None
-        assert isinstance(self.class_weight, Mapping)  # checked in `_settings`
+    def _class_weights(self) -> ClassWeights:
+        if not isinstance(self.class_weight, Mapping):
+            return "balanced" if self.class_weight == "balanced" else None
         told = [self.class_weight.get(name, 1.0) for name in self.classes_.tolist()]
         return torch.tensor(told, dtype=torch.float64)
 
     def _settings(self) -> ClassifySettings:
         try:
             settings = ClassifySettings(
+                ensemble=self.ensemble,  # type: ignore[arg-type]
                 views=self.views,  # type: ignore[arg-type]
                 normalisation=self.normalisation,  # type: ignore[arg-type]
                 device=self.device,
@@ -184,6 +229,13 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
                 "the setting 'class_weight' cannot be used",
                 found=repr(weight),
                 right="'balanced', None, or a weight for each class: {class: weight}",
+            )
+        number = isinstance(self.temperature, int | float) and 0 < self.temperature < float("inf")
+        if not (self.temperature == "auto" or number):
+            raise ConfigError(
+                "the setting 'temperature' cannot be used",
+                found=repr(self.temperature),
+                right="'auto', or a number above 0",
             )
         return settings
 
@@ -210,6 +262,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self._embedding: Embedding | None = None
         self.inner_ = InnerSettings()
         self.models_: tuple[str, ...] = ()
+        self.experience_: Experience | None = None
+        self._blocks: tuple[int, ...] = ()
         self._shift, self._factor = scaling(table, self.inner_.feature_norm, centred=True)
         self.support_features_ = (table - self._shift) * self._factor
 
@@ -219,5 +273,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.inner_ = next((model.inner for model in models if model.meta_trained), models[0].inner)
         self._side = working_side(models)
         pixels = read_rows(images, self._side, DecodeSettings())
-        self._embedding = fit_embedding(models, pixels, settings.normalisation, choose_device(self.device))
+        rule: EnsembleRule = BEST_RULE if settings.ensemble == "auto" else settings.ensemble
+        self._embedding = fit_embedding(
+            models, pixels, settings.normalisation, choose_device(self.device), rule
+        )
+        self._blocks = self._embedding.widths if rule == "product" else ()
+        known = settings.normalisation == "auto"  # experience is of models as they were made
+        self.experience_ = find_experience(models, rule) if known else None
         self.support_features_ = self._embedding.all_features(pixels).double()

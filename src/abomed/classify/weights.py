@@ -14,9 +14,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from abomed.classify.card import Card, parse_card
+from abomed.classify.experience import Experience
 from abomed.classify.imagenet import has_lite0, load_lite0
 from abomed.config.bilevel import InnerSettings
+from abomed.config.classify import EnsembleRule
 from abomed.config.models import PRETRAINED_PREFIX, ModelSettings
 from abomed.data.durable import sync_folder
 from abomed.engine.assess import WEIGHTS, TrainedRun, load_run
@@ -29,6 +33,7 @@ from abomed.models import Backbone, create_backbone
 AUTO, LITE0, UNTRAINED_PREFIX = "auto", "lite0", "untrained:"
 FALLBACK = "untrained:cnn4"
 KIND = "model"
+EXPERIENCES = "experiences.json"  # of ensembles and of models without a card
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +47,21 @@ class Model:
     meta_trained: bool
     card: Card | None = None
 
+    def save(self, folder: str | Path) -> Path:
+        """Write the model with its card into a new or empty folder, which `load` reads."""
+        return save(self, folder)
+
 
 def load(name: str | Path) -> Model:
     """The model of this name, folder or run.
 
-    `auto`, a shipped name, `lite0`, `untrained:NAME`, `timm:NAME`, or the path of a folder of `save` or of a run.
+    A shipped name, `lite0`, `untrained:NAME`, `timm:NAME`, or the path of a folder of `save` or of a run.
     """
     text = str(name)
-    if text == AUTO:
-        text = LITE0 if has_lite0() else FALLBACK
+    if text == AUTO or ("+" in text and not Path(text).exists()):
+        raise ConfigError(
+            f"'{text}' stands for several models", right=f"FewShotClassifier('{text}'), or one name at a time"
+        )
     if text == LITE0:
         return Model(LITE0, load_lite0(), InnerSettings(), "running", meta_trained=False)
     if text.startswith(PRETRAINED_PREFIX):
@@ -71,17 +82,28 @@ def load(name: str | Path) -> Model:
             found=f"a file with the suffix '{path.suffix}'; nothing is ever unpickled",
             right="the folder of abomed.save or abomed train, or one of " + ", ".join(known_names()),
         )
-    close = difflib.get_close_matches(text, known_names(), n=1)
-    raise ConfigError(
-        f"there is no model '{text}'",
+    raise unknown_model(text)
+
+
+def unknown_model(name: str) -> ConfigError:
+    close = difflib.get_close_matches(name, known_names(), n=1)
+    return ConfigError(
+        f"there is no model '{name}'",
         right=(f"did you mean '{close[0]}'? " if close else "")
         + f"one of {', '.join(known_names())}, {PRETRAINED_PREFIX}NAME, or a folder of abomed.save or abomed train",
     )
 
 
+def automatic() -> tuple[str, ...]:
+    """What `auto` stands for here; the choice and its figures: docs/classifying.md."""
+    return (LITE0, FALLBACK) if has_lite0() else (FALLBACK,)
+
+
 def load_models(names: str | Path | Model | Sequence[str | Path | Model]) -> tuple[Model, ...]:
     """One model, or several: a sequence, or names joined by `+`."""
-    if isinstance(names, str) and "+" in names and not Path(names).exists():
+    if names == AUTO:
+        names = automatic()
+    elif isinstance(names, str) and "+" in names and not Path(names).exists():
         names = names.split("+")
     if isinstance(names, str | Path | Model):
         names = (names,)
@@ -91,9 +113,27 @@ def load_models(names: str | Path | Model | Sequence[str | Path | Model]) -> tup
     return models
 
 
+def find_experience(models: Sequence[Model], ensemble: EnsembleRule) -> Experience | None:
+    """What base classes have taught about these models together; None where nobody has measured it."""
+    if len(models) == 1 and models[0].card is not None:
+        return models[0].card.experience
+    names = sorted(model.name for model in models)
+    for known in _shipped_experiences():
+        if sorted(known.models) == names and (len(names) == 1 or known.ensemble == ensemble):
+            return known
+    return None
+
+
+def _shipped_experiences() -> tuple[Experience, ...]:
+    file = _shipped() / EXPERIENCES
+    return TypeAdapter(tuple[Experience, ...]).validate_json(file.read_bytes()) if file.is_file() else ()
+
+
 def list_shipped() -> tuple[str, ...]:
     """Names of the weights in the package."""
-    names = (entry.name for entry in _shipped().iterdir())
+    if not _shipped().is_dir():
+        return ()
+    names = (entry.name for entry in _shipped().iterdir() if entry.name != EXPERIENCES)
     return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 

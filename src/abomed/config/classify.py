@@ -10,6 +10,7 @@ from abomed.config.train import Device
 Views = Literal[1, 2, 4, 8]
 ClassWeight = Literal["balanced", "none"]
 SupportNormalisation = Literal["auto", "support", "running"]
+EnsembleRule = Literal["joined", "product"]
 
 
 class ClassifySettings(Settings):
@@ -19,6 +20,10 @@ class ClassifySettings(Settings):
     """A shipped name (`abomed models`), a folder of `abomed train` or `abomed.save`, lite0 or timm:NAME (extra
     [pretrained]), untrained:cnn4, or several joined by +. `auto`: lite0 where its weights are, else
     untrained:cnn4."""
+
+    ensemble: Literal["auto", "joined", "product"] = "auto"
+    """Several models: `joined` fits one head to their features side by side, `product` one to each and multiplies
+    their probabilities; `auto` is the one of the two that did better on other data."""
 
     views: Views = 1
     """Orientations in which each asked image is seen (as it is, mirrored, turned); probabilities are averaged."""
