@@ -159,6 +159,13 @@ def load_policy(name_or_file: str | Path) -> Policy:
     return read_policy(text, str(path))
 
 
+def policy_file(name_or_file: str | Path) -> Path:
+    """Where a policy is written down: something to copy and to change."""
+    if str(name_or_file) in POLICIES:
+        return Path(str(files("abomed.config").joinpath(f"modalities/{name_or_file}.toml")))
+    return Path(name_or_file)
+
+
 def read_policy(text: str, where: str) -> Policy:
     """The policy that a TOML text describes."""
     try:
@@ -179,5 +186,4 @@ def read_policy(text: str, where: str) -> Policy:
 
 @cache
 def _shipped(name: str) -> Policy:
-    file = files("abomed.config").joinpath(f"modalities/{name}.toml")
-    return read_policy(file.read_text(encoding="utf-8"), f"policy '{name}'")
+    return read_policy(policy_file(name).read_text(encoding="utf-8"), f"policy '{name}'")
