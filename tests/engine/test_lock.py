@@ -107,7 +107,7 @@ def _contend(contenders: tuple[Worker, Worker], folder: Path) -> list[str]:
 def _write(folder: Path, **changes: Any) -> Holder:
     """The lock that this very process would write, but for the changes."""
     folder.mkdir(exist_ok=True)
-    holder = replace(lock._this_process(), **changes)
+    holder = replace(lock.this_process(), **changes)
     (folder / LOCK_FILE).write_text(json.dumps(asdict(holder)), encoding="ascii")
     return holder
 

@@ -37,21 +37,23 @@ def answer_tasks(
     source: TaskSource,
     count: int,
     *,
+    first: int = 0,
     chunk: int | None,
     precision: Precision = "float32",
     on_progress: Callable[[int, int], None] | None = None,
 ) -> TaskAnswers:
-    """Adapt to tasks 0 to count - 1 of `source` and answer their queries."""
-    episodes = source.draw(0, count)
-    logits, labels = [], []
+    """Adapt to `count` tasks of `source` from place `first` on and answer their queries."""
+    episodes, spec = source.draw(first, count), source.spec
+    logits = [torch.empty(0, spec.ways * spec.queries, spec.ways)]
+    labels = [torch.empty(0, spec.ways * spec.queries, dtype=torch.int64)]
     with autocast(source.images.device, precision):
-        for first in range(0, count, TASKS_AT_ONCE):
-            part = episodes[first : first + TASKS_AT_ONCE]
-            tasks = source.show(part, first)
+        for done in range(0, count, TASKS_AT_ONCE):
+            part = episodes[done : done + TASKS_AT_ONCE]
+            tasks = source.show(part, first + done)
             logits.append(method.adapt(backbone, tasks, chunk=chunk).float().cpu())
             labels.append(tasks.query_labels.cpu())
             if on_progress is not None:
-                on_progress(min(first + TASKS_AT_ONCE, count), count)
+                on_progress(min(done + TASKS_AT_ONCE, count), count)
     return TaskAnswers(
         torch.cat(logits),
         torch.cat(labels),

@@ -102,7 +102,7 @@ class RunLock:
             )
 
     def _acquire(self) -> None:
-        mine = _this_process()
+        mine = this_process()
         deadline = time.monotonic() + _PATIENCE
         while not _create(self.path, mine):
             holder = _read(self.path)
@@ -118,7 +118,7 @@ class RunLock:
         self._mine = mine
 
 
-def _this_process() -> Holder:
+def this_process() -> Holder:
     pid = os.getpid()
     return Holder(
         host=platform.node(),

@@ -29,6 +29,20 @@ class Progress:
     best_accuracy: float = -1.0
     best_iteration: int = 0
 
+    def recall_best(self, kept: int) -> int | None:
+        """Bring the best accuracy and the weights kept as the best, those of iteration `kept`, into agreement.
+
+        The best weights are written at once, the checkpoint that tells their accuracy later. After a kill between
+        the two, the weights the checkpoint speaks of are gone. At the iteration that replaced them, which is
+        returned, the run then decides anew, whatever it measures there: where results repeat to the bit nothing
+        changes, and where they do not, the card still tells the iteration whose weights were kept.
+        """
+        if kept > self.iteration:
+            return kept
+        if kept != self.best_iteration:  # no run leaves this behind: a file was copied or put back
+            self.best_accuracy, self.best_iteration = -1.0, 0
+        return None
+
 
 @dataclass(frozen=True)
 class TrainResult:

@@ -50,6 +50,7 @@ class TaskSource:
             spec.ways,
             support.targets,
             query.targets,
+            first,
         )
 
     def _look(

@@ -6,34 +6,39 @@ Decisions:
   and resumed ends, on a processor, with the bits of one never stopped.
 - The order at a checkpoint is: metrics to the disk, then weights, then the pointer. A killed run's metrics are cut
   back to the checkpoint it resumes from.
-- Numbers that are not finite stop the run before they reach a checkpoint.
+- Numbers that are not finite stop the run before they reach a checkpoint (`soundness`).
+- Of several ranks (`parallel`) all compute and one, which holds the lock, writes.
 - A run folder is begun only when everything the training needs has been built. A wish to stop (`stop`) is granted
   between iterations, after a checkpoint: nothing that was computed is lost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from abomed.config.run import RunConfig
-from abomed.engine.capacity import backbone_chunk, fewer_tasks, memory_advice
+from abomed.engine.capacity import fewer_tasks, memory_advice, method_chunk
 from abomed.engine.checkpoint import prefix_names, select_prefix
-from abomed.engine.compiled import Encoders, training_encode
+from abomed.engine.compiled import Encode, Encoders, training_encode
 from abomed.engine.environment import describe_environment
 from abomed.engine.evaluate import answer_tasks, autocast
 from abomed.engine.files import clear_unfinished
 from abomed.engine.journal import Journal, cut_journal
+from abomed.engine.launch import device_of_rank, join_ranks
 from abomed.engine.lock import RunLock
 from abomed.engine.material import Material, choose_device, config_of, task_lists
-from abomed.engine.optimiser import pack_optimiser, restore_optimiser
+from abomed.engine.optimiser import create_optimiser, pack_optimiser, restore_optimiser, set_learning_rate
+from abomed.engine.parallel import Exchange, Ranks
 from abomed.engine.progress import Event, Progress, Stop, TrainResult, Watch
 from abomed.engine.record import RunFolder, create_run, resume_run, write_card
 from abomed.engine.rotation import CheckpointFolder
+from abomed.engine.soundness import Soundness, lost_numbers
+from abomed.engine.weights import named_weights, restore_weights, trained_parameters
 from abomed.errors import NumericalError
 from abomed.methods.base import MetaStep, Method
 from abomed.methods.registry import create_method
@@ -56,46 +61,60 @@ def train(
 
     When `stop` says so, the run is saved after the iteration in hand and KeyboardInterrupt raised.
     """
-    device = choose_device(config.train.device)
+    device = device_of_rank(choose_device(config.train.device))
     described, environment = config_of(config, material), describe_environment(device)
     card = {**(about or {}), "selection": config.train.selection}
-    with RunLock(out) as lock:
-        changes = resume_run(out, described, environment).changes if resume else ()
-        loop = Loop(config, material, RunFolder(out), device, on_event or (lambda _: None))
+    with join_ranks(device, out) as ranks, RunLock(out) if ranks.leads else nullcontext() as lock:
+        environment["ranks"] = ranks.count
+        changes = resume_run(out, described, environment).changes if resume and ranks.leads else ()
+        loop = Loop(config, material, RunFolder(out), device, on_event or (lambda _: None), ranks)
         if resume:
             loop.recover(changes)
-        else:
+        elif ranks.leads:
             create_run(out, described, environment, card)
-        clear_unfinished(out)
+        if ranks.leads:
+            clear_unfinished(out)
         with memory_advice(fewer_tasks(loop.chunk, config.train.task_batch)):
             result = loop.run_to_end(lock, stop or (lambda: False))
-        write_card(result.run, {**card, **result.to_card()})
+        if ranks.leads:
+            write_card(result.run, {**card, **result.to_card()})
     return result
 
 
 class Loop:
-    """One training in one process."""
+    """One training in one process, or one rank's part of it."""
 
     def __init__(
-        self, config: RunConfig, material: Material, run: RunFolder, device: torch.device, watch: Watch
+        self,
+        config: RunConfig,
+        material: Material,
+        run: RunFolder,
+        device: torch.device,
+        watch: Watch,
+        ranks: Ranks | None = None,
     ) -> None:
         self.config, self.run, self.device, self.watch = config, run, device, watch
-        self.settings = config.train
-        self.method: Method = create_method(config)
+        self.settings, self.ranks = config.train, ranks or Ranks()
+        self.stop: Stop = lambda: False
+        method, spec = create_method(config), config.episodes
         self.backbone = self._build_backbone()
-        fast = training_encode(self.backbone, self.settings, config.model.normalisation, device)
+        self.method: Method = method.for_backbone(self.backbone, spec.ways, self.settings.seed)
+        self.trained = trained_parameters(self.backbone, self.method)
+        fast: Encode = self.backbone.body.encode
+        if method.fast_forward:
+            fast = training_encode(self.backbone, self.settings, config.model.normalisation, device)
         self.encoders = Encoders(self.backbone, fast)
-        self.optimiser = self._build_optimiser()
+        self.optimiser = create_optimiser(config.outer, self.trained)
+        running, tasks = config.model.normalisation == "running", self.settings.task_batch
+        self.exchange = Exchange(self.ranks, self.backbone, self.trained, tasks, running=running)
+        self.soundness = Soundness(self._lost)
         lists = task_lists(config, material, device, self.backbone.image_size)
         self.source, self.validation = lists.training, lists.validation
-        spec = config.episodes
-        self.chunk = backbone_chunk(
-            config.train.chunk, self.backbone, spec.ways * spec.images_per_class, device
+        self.chunk = method_chunk(
+            self.settings.chunk, self.method, self.backbone, spec, device, self.settings.iterations
         )
         self.progress = Progress()
-        self.overwritten: int | None = (
-            None  # iteration whose weights replaced the best known (`_recall_best`)
-        )
+        self.overwritten: int | None = None  # whose weights replaced the best known (`_recall_best`)
         self.told_divergence = False
 
     @cached_property
@@ -103,9 +122,11 @@ class Loop:
         # Made at its first use: until the run is begun, its folder stays empty.
         return CheckpointFolder(self.run.checkpoints)
 
-    def run_to_end(self, lock: RunLock, stop: Stop) -> TrainResult:
-        with Journal(self.run.metrics) as journal:
-            for event in self._events(journal, lock, stop):
+    def run_to_end(self, lock: RunLock | None, stop: Stop) -> TrainResult:
+        """All iterations that are left; without a lock they leave no trace but their part of the result."""
+        self.stop = lambda: stop() or self.ranks.asked()
+        with Journal(self.run.metrics) if lock is not None else nullcontext() as journal:
+            for event in self._events(journal, lock):
                 self.watch(event)
         return self._hand_on()
 
@@ -117,57 +138,61 @@ class Loop:
         for change in changes:
             self.watch(Event(self.progress.iteration, {}, 0.0, f"note: {change}"))
         if self.folder.is_empty:
-            cut_journal(self.run.metrics, -1)
+            self._cut_journal(-1)
             return
         found = self.folder.newest()
         tensors, state = found.checkpoint.tensors, found.checkpoint.state
-        self.backbone.load_state_dict(select_prefix(tensors, "model"))
+        restore_weights(self.backbone, self.method, tensors)
         restore_optimiser(self.optimiser, tensors, state["optimiser"])
         memory = {name: t.to(self.device) for name, t in select_prefix(tensors, "memory").items()}
         self.progress = Progress(found.iteration, memory, state["best_accuracy"], state["best_iteration"])
         self._recall_best()
-        cut_journal(self.run.metrics, found.iteration)
+        self._cut_journal(found.iteration)
         for path, reason in found.skipped:
             self.watch(Event(found.iteration, {}, 0.0, f"note: {path.name} was passed over: {reason}"))
         self.watch(Event(found.iteration, {}, 0.0, "resumed"))
 
+    def _cut_journal(self, iteration: int) -> None:
+        if self.ranks.leads:
+            cut_journal(self.run.metrics, iteration)
+
     def _recall_best(self) -> None:
-        """Bring the best accuracy and the weights kept as the best into agreement.
+        if self.settings.selection == "best-val" and self.folder.path_of(BEST).exists():
+            kept = int(self.folder.read_named(BEST).state["iteration"])
+            self.overwritten = self.progress.recall_best(kept)
 
-        The best weights are written at once, the checkpoint that tells their accuracy later. After a kill between
-        the two, the weights the checkpoint speaks of are gone. At the iteration that replaced them the run then
-        decides anew, whatever it measures there: where results repeat to the bit nothing changes, and where they
-        do not, the card still tells the iteration whose weights were kept.
-        """
-        progress = self.progress
-        if self.settings.selection != "best-val" or not self.folder.path_of(BEST).exists():
-            return
-        kept = int(self.folder.read_named(BEST).state["iteration"])
-        if kept > progress.iteration:
-            self.overwritten = kept
-        elif kept != progress.best_iteration:  # no run leaves this behind: a file was copied or put back
-            progress.best_accuracy, progress.best_iteration = -1.0, 0
-
-    def _events(self, journal: Journal, lock: RunLock, stop: Stop) -> Iterator[Event]:
+    def _events(self, journal: Journal | None, lock: RunLock | None) -> Iterator[Event]:
         settings, start = self.settings, perf_counter()
         while self.progress.iteration < settings.iterations:
             step = self.iterate()
             done = self.progress.iteration
             last = done == settings.iterations
-            if done % settings.log_every == 0 or last:
+            told = done % settings.log_every == 0 or last
+            validated = done % settings.validate_every == 0 or last
+            if told or validated:
+                self.soundness.settle()
+            if told:
                 figures = {name: float(values.mean()) for name, values in step.figures.items()}
                 yield self._tell(journal, Event(done, figures, perf_counter() - start))
                 yield from self._divergence(figures)
-            if done % settings.validate_every == 0 or last:
+            if validated:
                 yield self._tell(journal, Event(done, self._validate(), perf_counter() - start, "validation"))
-            stopped = stop() and not last
+            stopped = not last and self._is_stopped(told)
             due = done % settings.checkpoint_every == 0 or settings.selection == f"iteration={done}"
-            if due or last or stopped:
+            if (due or last or stopped) and journal is not None and lock is not None:
+                self.soundness.settle()
                 journal.sync()
                 lock.confirm()
                 self._save()
             if stopped:
                 raise KeyboardInterrupt
+
+    def _is_stopped(self, told: bool) -> bool:
+        """Whether all ranks end here. Their wishes came with the all-reduce; on a GPU they are read with metrics."""
+        wishes = self.exchange.wishes
+        if wishes is None:
+            return self.stop()
+        return (told or not wishes.is_cuda) and bool(wishes.any())
 
     def _divergence(self, figures: Mapping[str, float]) -> Iterator[Event]:
         """A note, once, that the heads end farther from a solution than they started."""
@@ -181,88 +206,75 @@ class Loop:
 
     def iterate(self) -> MetaStep:
         """One meta-update (Alg. 1, l. 6-17)."""
-        progress, settings = self.progress, self.settings
-        first = progress.iteration * settings.task_batch
-        tasks = self.source.show(self.source.draw(first, settings.task_batch), first)  # l. 6
+        progress, own, settings = self.progress, self.exchange.own, self.settings
+        first = progress.iteration * settings.task_batch + own.start
+        tasks = self.source.show(self.source.draw(first, own.stop - own.start), first)  # l. 6
+        memory = self.method.memory_of(progress.memory, own)
         self.optimiser.zero_grad(set_to_none=True)
+        self.exchange.begin()
         with autocast(self.device, settings.precision), self.encoders.training():
-            step = self.method.meta_gradient(
-                self.backbone, tasks, progress.memory, chunk=self.chunk
-            )  # l. 7-16
-        self._refuse_lost(step)
-        self._clip()
-        self._set_learning_rate(progress.iteration)
+            step = self.method.meta_gradient(self.backbone, tasks, memory, chunk=self.chunk)  # l. 7-16
+        step = self.exchange.combine(step, asked=self.stop())
+        self.soundness.note(progress.iteration + 1, step, self.trained)
+        if self.config.outer.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.trained, self.config.outer.clip_norm)
+        set_learning_rate(self.optimiser, self.config.outer, progress.iteration, settings.iterations)
         self.optimiser.step()  # l. 17
         progress.memory, progress.iteration = step.memory, progress.iteration + 1
         return step
 
-    def _refuse_lost(self, step: MetaStep) -> None:
-        gradients = [p.grad for p in self.backbone.parameters() if p.grad is not None]
-        sound = torch.stack([gradient.isfinite().all() for gradient in gradients]).all() & step.finite.all()
-        if bool(sound):
-            return
-        raise self._lost(
-            self.progress.iteration + 1,
-            step.explain() or "the heads are finite; the backbone's own gradient is not",
-        )
-
     def _lost(self, iteration: int, found: str) -> NumericalError:
-        kept = (
-            "no checkpoint had been written yet"
-            if self.folder.is_empty
-            else f"the last checkpoint is kept in {self.run.checkpoints}"
-        )
-        return NumericalError(
-            f"numbers are no longer finite at iteration {iteration}",
-            where=str(self.run.path),
-            found=found,
-            right=f"a smaller --outer.lr-outer, --inner.steps auto, or --precision float32; {kept}",
-        )
-
-    def _clip(self) -> None:
-        if self.config.outer.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.backbone.parameters(), self.config.outer.clip_norm)
-
-    def _set_learning_rate(self, iteration: int) -> None:
-        outer = self.config.outer
-        rate = torch.tensor(1.0)
-        if outer.schedule == "cosine":
-            rate = (1 + torch.cos(torch.tensor(torch.pi * iteration / self.settings.iterations))) / 2
-        for group in self.optimiser.param_groups:
-            group["lr"] = outer.lr_outer * float(rate)
+        kept = None if self.folder.is_empty else self.run.checkpoints
+        return lost_numbers(iteration, found, run=self.run.path, kept=kept, method=self.settings.method)
 
     def _validate(self) -> dict[str, float]:
-        count = self.settings.validation_tasks
+        count, progress = self.settings.validation_tasks, self.progress
+        own = self.ranks.share(count)
         answers = answer_tasks(
             self.method,
             self.backbone,
             self.validation,
-            count,
+            own.stop - own.start,
+            first=own.start,
             chunk=self.chunk,
             precision=self.settings.precision,
         )
-        accuracy = float(answers.accuracy.mean())
-        if accuracy > self.progress.best_accuracy or self.progress.iteration == self.overwritten:
-            self.progress.best_accuracy, self.progress.best_iteration = accuracy, self.progress.iteration
+        values = self.ranks.gather(answers.accuracy, count, self.device)
+        accuracy = float(values.mean())
+        if accuracy > progress.best_accuracy or progress.iteration == self.overwritten:
+            progress.best_accuracy, progress.best_iteration = accuracy, progress.iteration
             self.overwritten = None
-            if self.settings.selection == "best-val":
-                self.folder.save_named(BEST, self.progress.iteration, self._model_tensors(), {})
-        spread = float(answers.accuracy.std()) / count**0.5
-        return {"accuracy": accuracy, "half_width": 1.96 * spread, "best": self.progress.best_accuracy}
+            if self.settings.selection == "best-val" and self.ranks.leads:
+                self.folder.save_named(
+                    BEST, progress.iteration, named_weights(self.backbone, self.method), {}
+                )
+        spread = float(values.std()) / count**0.5
+        return {"accuracy": accuracy, "half_width": 1.96 * spread, "best": progress.best_accuracy}
 
-    def _tell(self, journal: Journal, event: Event) -> Event:
-        journal.append(event.iteration, {"kind": event.kind, **event.figures}, {"seconds": event.seconds})
+    def _tell(self, journal: Journal | None, event: Event) -> Event:
+        if journal is not None:
+            journal.append(event.iteration, {"kind": event.kind, **event.figures}, {"seconds": event.seconds})
         return event
 
     def _save(self) -> None:
         packed, progress = pack_optimiser(self.optimiser), self.progress
-        broken = [name for name, t in self.backbone.state_dict().items() if not bool(t.isfinite().all())]
+        broken = [
+            name
+            for name, t in named_weights(self.backbone, self.method).items()
+            if not bool(t.isfinite().all())
+        ]
         if broken:
-            raise self._lost(progress.iteration, f"weights after the update: {broken[0]}")
+            raise self._lost(
+                progress.iteration, f"weights after the update: {broken[0].removeprefix('model/')}"
+            )
         if self.settings.selection == f"iteration={progress.iteration}":
             # Before the numbered one: a run resumed from that does not come by here again.
-            self.folder.save_named(BEST, progress.iteration, self._model_tensors(), {})
-        tensors = {**self._model_tensors(), **packed.tensors, **prefix_names(progress.memory, "memory")}
+            self.folder.save_named(BEST, progress.iteration, named_weights(self.backbone, self.method), {})
+        tensors = {
+            **named_weights(self.backbone, self.method),
+            **packed.tensors,
+            **prefix_names(progress.memory, "memory"),
+        }
         state = {
             "optimiser": packed.state,
             "best_accuracy": progress.best_accuracy,
@@ -272,26 +284,17 @@ class Loop:
 
     def _hand_on(self) -> TrainResult:
         """Write the selected weights under the name that evaluation and classification read."""
-        tensors, iteration = self._model_tensors(), self.progress.iteration
-        if self.settings.selection != "last":
+        best, folder = self.progress, CheckpointFolder(self.run.path)
+        tensors, iteration = named_weights(self.backbone, self.method), best.iteration
+        if self.settings.selection != "last" and self.ranks.leads:
             chosen = self.folder.read_named(BEST)
             tensors, iteration = chosen.tensors, int(chosen.state["iteration"])
-        weights = CheckpointFolder(self.run.path).save_named(CHOSEN, iteration, tensors, {})
-        best = self.progress
+        weights = folder.path_of(CHOSEN)
+        if self.ranks.leads:
+            folder.save_named(CHOSEN, iteration, tensors, {})
         return TrainResult(self.run, weights, iteration, best.best_accuracy, best.best_iteration)
-
-    def _model_tensors(self) -> dict[str, Tensor]:
-        return prefix_names(self.backbone.state_dict(), "model")
 
     def _build_backbone(self) -> Backbone:
         model = self.config.model
         backbone = create_backbone(model.backbone, image_size=model.image_size, seed=self.settings.seed)
         return backbone.to(self.device)
-
-    def _build_optimiser(self) -> torch.optim.Optimizer:
-        outer, parameters = self.config.outer, list(self.backbone.parameters())
-        if outer.optimiser == "sgd":
-            return torch.optim.SGD(
-                parameters, outer.lr_outer, momentum=outer.outer_momentum, weight_decay=outer.weight_decay
-            )
-        return torch.optim.AdamW(parameters, outer.lr_outer, weight_decay=outer.weight_decay)
