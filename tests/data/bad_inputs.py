@@ -146,11 +146,6 @@ def eps_named_png(root: Path) -> list[str]:
 
 
 @case
-def dicom(root: Path) -> list[str]:
-    return with_file(root, "benign/slice.dcm", bytes(128) + b"DICM" + bytes(64))
-
-
-@case
 def archive_as_image(root: Path) -> list[str]:
     return with_file(root, "benign/more.zip", b"PK\x03\x04" + bytes(60))
 

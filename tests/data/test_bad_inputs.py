@@ -16,7 +16,7 @@ import pytest
 
 from abomed.cli.main import call
 from abomed.data.packed import open_pack
-from tests.data.bad_inputs import CASES
+from tests.data.bad_dicom import CASES
 from tests.data.input_page import make_page
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bad_inputs.json"

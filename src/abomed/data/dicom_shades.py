@@ -90,7 +90,8 @@ def _shade(grey: _Grey, elements: Any, settings: DecodeSettings, remarks: list[R
     told = _group(elements, "FrameVOILUTSequence")
     if told.get("VOILUTSequence"):
         remarks.append(Remark(Level.NOTE, "dicom-window", "grey values mapped by the table in the file"))
-        return grey.look_up(_by_table(grey.levels, told))
+        table = _Table.of(told.VOILUTSequence[0], elements)
+        return grey.look_up(to_shades(table.look_up(grey.levels), 0, 2.0**table.bits - 1))
     window = _window(told, remarks)
     if window is not None:
         return grey.look_up(window.shades(grey.levels))
@@ -122,9 +123,7 @@ def _group(elements: Any, name: str) -> Any:
 def _to_modality(stored: np.ndarray, elements: Any) -> np.ndarray:
     told = _group(elements, "PixelValueTransformationSequence")
     if told.get("ModalityLUTSequence"):
-        from pydicom.pixels.processing import apply_modality_lut
-
-        return np.asarray(apply_modality_lut(stored, told))
+        return _Table.of(told.ModalityLUTSequence[0], elements).look_up(stored)
     slope, intercept = _number(told, "RescaleSlope"), _number(told, "RescaleIntercept")
     slope, intercept = 1.0 if slope is None else slope, 0.0 if intercept is None else intercept
     if not (math.isfinite(slope) and math.isfinite(intercept)) or slope == 0:
@@ -138,7 +137,7 @@ def _to_modality(stored: np.ndarray, elements: Any) -> np.ndarray:
 def _modality_range(low: float, high: float, elements: Any) -> tuple[float, float]:
     told = _group(elements, "PixelValueTransformationSequence")
     if told.get("ModalityLUTSequence"):
-        return 0.0, 2.0 ** int(told.ModalityLUTSequence[0].LUTDescriptor[2]) - 1
+        return 0.0, 2.0 ** _Table.of(told.ModalityLUTSequence[0], elements).bits - 1
     ends = _to_modality(np.array([low, high]), elements)
     return float(ends.min()), float(ends.max())
 
@@ -190,9 +189,30 @@ def _window(elements: Any, remarks: list[Remark]) -> _Window | None:
     return _Window(centre, width, function)
 
 
-def _by_table(values: np.ndarray, elements: Any) -> np.ndarray:
-    from pydicom.pixels.processing import apply_voi
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A look-up table: values before its first entry take that entry, values behind its last the last."""
 
-    mapped = apply_voi(np.rint(values).astype(np.int64), elements)
-    bits = int(elements.VOILUTSequence[0].LUTDescriptor[2])
-    return to_shades(np.asarray(mapped), 0, 2.0**bits - 1)
+    first: int
+    entries: np.ndarray
+    bits: int
+
+    @classmethod
+    def of(cls, item: Any, elements: Any) -> "_Table":
+        count, first, bits = (int(value) for value in item.LUTDescriptor)
+        data, count = item.LUTData, count or MOST_LEVELS
+        if isinstance(data, bytes):
+            order = "<" if elements.file_meta.TransferSyntaxUID.is_little_endian else ">"
+            data = np.frombuffer(data, "u1" if len(data) < 2 * count else f"{order}u2")
+        entries = np.atleast_1d(np.asarray(data))[:count]
+        if len(entries) < count or not 1 <= bits <= 16:
+            raise Refusal("damaged", "DICOM, but its table of grey values cannot be used", "export it again")
+        return cls(first, entries.astype(np.int64), bits)
+
+    def look_up(self, values: np.ndarray) -> np.ndarray:
+        first = self.first
+        if first > 0x7FFF and values.min() < 0:  # written as unsigned although values are signed
+            first -= 0x10000
+        place = np.rint(values).astype(np.int64) - first
+        entries: np.ndarray = np.take(self.entries, np.clip(place, 0, len(self.entries) - 1))
+        return entries
