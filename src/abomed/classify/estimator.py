@@ -10,6 +10,7 @@ Decisions a reader would question:
 - Equal images give equal bits whatever else is asked in the same call (module `embedding`), on the processor.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -153,7 +154,8 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each image."""
-        names: np.ndarray = self.classes_[self.predict_proba(X).argmax(1)]
+        likeliest = self.predict_proba(X).argmax(1)
+        names: np.ndarray = self.classes_[likeliest]
         return names
 
     def answer(
@@ -247,7 +249,11 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
                 found=f"{images} images, {len(y)} labels",
                 right="one each",
             )
-        check_classification_targets(y)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # that many classes of one image each look like a regression
+            check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         count = len(self.classes_)
         if count < 2 or count > MOST_CLASSES:
