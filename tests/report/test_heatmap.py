@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from abomed.classify.explain import LAST_MAP, heat_maps
 from abomed.config.bilevel import InnerSettings
 from abomed.config.run import RunConfig
 from abomed.errors import ConfigError
@@ -44,7 +45,7 @@ def test_a_task_classifier_answers_as_the_method_does(classifier: heatmap.TaskCl
 def test_maps_equal_the_closed_form_of_a_linear_head(classifier: heatmap.TaskClassifier) -> None:
     """Behind the last map stands factor·weight·map, so a channel's weight is the mean of its own part."""
     images, way = _images(2, 3), 1
-    found = heatmap.heat_maps(classifier, images, torch.tensor([way, way]))
+    found = heat_maps(classifier, images, torch.tensor([way, way]))
     with torch.no_grad():
         last = classifier.backbone.spatial(images, classifier.statistics)
     assert last is not None
@@ -84,7 +85,7 @@ def test_maps_equal_finite_differences() -> None:
             rise = model.behind(seen + push)[0, way] - model.behind(seen - push)[0, way]
             weights.append(rise / (2 * step) / 64)  # the mean of the derivatives is that along their sum
         raw = (torch.stack(weights)[:, None, None] * seen[0]).sum(0).relu()
-    found = heatmap.heat_maps(model, image, torch.tensor([way]), layer="seen")[0]
+    found = heat_maps(model, image, torch.tensor([way]), layer="seen")[0]
     torch.testing.assert_close(found, raw / raw.max(), atol=1e-7, rtol=1e-6)
     assert (float(found.min()), float(found.max())) == (0.0, 1.0)
 
@@ -107,7 +108,7 @@ def test_heat_lies_where_the_evidence_is() -> None:
     explained = heatmap.explain(Brightness(), image)
     assert explained.answers.tolist() == [1]
     assert torch.equal(explained.maps[0], image[0, 0])
-    against = heatmap.heat_maps(Brightness(), image, torch.tensor([0]))
+    against = heat_maps(Brightness(), image, torch.tensor([0]))
     assert float(against.abs().max()) == 0, "no evidence is no heat, not stretched noise"
 
 
@@ -121,8 +122,8 @@ def test_neither_answer_nor_map_depends_on_companions(classifier: heatmap.TaskCl
 
 
 def test_maps_lie_between_0_and_1_and_leave_no_gradients(classifier: heatmap.TaskClassifier) -> None:
-    for layer in (heatmap.LAST_MAP, "backbone.body.blocks.2"):
-        found = heatmap.heat_maps(classifier, _images(2, 7), torch.tensor([0, 2]), layer)
+    for layer in (LAST_MAP, "backbone.body.blocks.2"):
+        found = heat_maps(classifier, _images(2, 7), torch.tensor([0, 2]), layer)
         assert found.shape == (2, SIDE, SIDE)
         assert 0 <= float(found.min()) <= float(found.max()) <= 1
     assert all(parameter.grad is None for parameter in classifier.parameters())
@@ -130,7 +131,7 @@ def test_maps_lie_between_0_and_1_and_leave_no_gradients(classifier: heatmap.Tas
 
 def test_a_layer_that_is_not_there_is_named(classifier: heatmap.TaskClassifier) -> None:
     with pytest.raises(ConfigError, match="no layer 'nowhere'"):
-        heatmap.heat_maps(classifier, _images(1, 0), torch.tensor([0]), "nowhere")
+        heat_maps(classifier, _images(1, 0), torch.tensor([0]), "nowhere")
 
 
 def test_a_backbone_without_a_map_is_named() -> None:

@@ -4,11 +4,7 @@ Decisions a reader would question:
 
 - The classifier of a task is a function of one image: normalisation layers use the statistics of the support set,
   kept as constants, and the scale of the features is the support's. So an image's map cannot depend on the images
-  beside it. Images go through one by one for a second reason: MONAI's Grad-CAM, given no class, adds up the scores
-  of every image's class for all images of a batch.
-- Maps are divided by their largest value, not stretched from smallest to largest: 0 means no evidence for the class,
-  and a map without evidence stays empty instead of showing noise at full strength.
-- Maps are enlarged with cells in place (`align_corners=False`); MONAI's default moves the outer cells to the edge.
+  beside it. The maps themselves are those of `classify.explain`.
 - Strong heat is opaque and bright, weak heat transparent: tissue without evidence looks as it is. The colours run
   from blue through green to yellow, in even steps of lightness, told apart without red and apart from stains.
 - A map shows where evidence lies. It does not say that the evidence is a medical reason.
@@ -26,14 +22,13 @@ from torch.nn.functional import interpolate
 from abomed.bilevel.head import Head
 from abomed.bilevel.inner import adapt_head
 from abomed.bilevel.objective import Examples
+from abomed.classify.explain import LAST_MAP, heat_maps, no_map
 from abomed.config.bilevel import InnerSettings
-from abomed.errors import ConfigError
 from abomed.models import Backbone
 from abomed.models.backbone import Features
 from abomed.models.normalise import Statistics
 from abomed.models.scale import support_factor
 
-LAST_MAP = "last_map"
 OPACITY = 0.75
 SHOWN_SIDE = 112  # of the image under a map: what a pack of 128 px has of the centre a backbone sees
 _DRAWN = 224  # of one half of a picture: sharp on dense screens
@@ -52,10 +47,7 @@ class TaskClassifier(nn.Module):
     def forward(self, images: Float[Tensor, "rows 3 side side"]) -> Float[Tensor, "rows ways"]:
         found = self.backbone.spatial(images, self.statistics)
         if found is None:
-            raise ConfigError(
-                f"the backbone {self.backbone.name} has no map of the image",
-                right="a convolutional backbone for heat maps",
-            )
+            raise no_map(self.backbone.name)
         features = self.backbone.pool(self.last_map(found)) * self.factor
         logits: Tensor = self.head.logits(features.unsqueeze(0)).squeeze(0)
         return logits
@@ -100,38 +92,6 @@ def explain(
     return Explained(logits.softmax(1), heat_maps(classifier, images, answers, layer))
 
 
-def heat_maps(
-    classifier: nn.Module,
-    images: Float[Tensor, "rows 3 side side"],
-    ways: Int64[Tensor, " rows"],
-    layer: str = LAST_MAP,
-) -> Float[Tensor, "rows side side"]:
-    """Grad-CAM for one way of each image, at the size of the image: 1 where evidence is strongest, 0 without any.
-
-    `layer` is the name of a module inside `classifier` whose output is a map.
-    """
-    # Seconds to import, and few commands draw maps.
-    from monai.visualize.class_activation_maps import GradCAM
-
-    if layer not in dict(classifier.named_modules()):
-        raise ConfigError(f"the classifier has no layer '{layer}'", right=f"'{LAST_MAP}' or another module")
-    look = GradCAM(classifier, layer, upsampler=_Enlarge, postprocessing=scale_to_largest)
-    with torch.enable_grad():
-        found = [
-            look(image.unsqueeze(0).requires_grad_(), class_idx=way)[0, 0].detach()
-            for image, way in zip(images, ways.tolist(), strict=True)
-        ]
-    classifier.zero_grad(set_to_none=True)
-    return torch.stack(found)
-
-
-def scale_to_largest(maps: Float[Tensor, "rows 1 height width"]) -> Float[Tensor, "rows 1 height width"]:
-    """Each map divided by its largest value; one without a positive value becomes zero."""
-    maps = maps.clamp_min(0)
-    largest = maps.amax((1, 2, 3), keepdim=True)
-    return torch.where(largest > 0, maps / torch.where(largest > 0, largest, 1.0), 0.0)
-
-
 def overlay(
     image: Float[Tensor, "3 side side"], heat: Float[Tensor, "height width"], opacity: float = OPACITY
 ) -> Image.Image:
@@ -169,13 +129,3 @@ def colour(heat: Float[Tensor, "height width"]) -> Float32[Tensor, "3 height wid
 def to_picture(image: Float[Tensor, "3 height width"]) -> Image.Image:
     pixels = (image.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(np.ascontiguousarray(pixels))
-
-
-class _Enlarge:
-    """What MONAI's class asks for: made with a size, called with maps."""
-
-    def __init__(self, size: tuple[int, ...]) -> None:
-        self.size = size
-
-    def __call__(self, maps: Tensor) -> Tensor:
-        return interpolate(maps, tuple(self.size), mode="bilinear", align_corners=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from abomed.data.durable import replace_file
 from abomed.engine.assess import Assessment
 from abomed.engine.intervals import Interval
 from abomed.report.figures import Row, draw_strip, strip_width, to_png
@@ -98,7 +99,8 @@ def write_page(path: Path, template: str, **content: Any) -> None:
     """Render a template of `abomed/report/templates` into one file."""
     text = _environment().get_template(template).render(**content)
     # Undecodable file names arrive as surrogates, which UTF-8 cannot hold; `printable` has escaped them.
-    path.write_text(text, encoding="utf-8")
+    with replace_file(path) as file:
+        file.write(text.encode("utf-8"))
 
 
 def _bounded(share: float) -> float:
