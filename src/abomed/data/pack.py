@@ -122,7 +122,7 @@ def _write(manifest: Manifest, selection: Selection, job: Job, out: Path) -> Non
         columns_sha256=hash_columns(columns),
         written_by=f"abomed {__version__}, Pillow {pillow_version}",
     )
-    _write_safetensors(out, header, columns, _read_rows(job, slots))
+    write_safetensors(out, header, columns, _read_rows(job, slots))
 
 
 def _read_rows(job: Job, slots: Sequence[int]) -> Iterator[bytes]:
@@ -143,7 +143,7 @@ def _hash_blocks(job: Job, blocks: Sequence[Sequence[int]]) -> tuple[str, ...]:
         return tuple(pool.map(hash_one, blocks))
 
 
-def _write_safetensors(
+def write_safetensors(
     out: Path,
     header: PackHeader,
     columns: dict[str, np.ndarray],

@@ -14,7 +14,7 @@ Decisions a reader would question:
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,14 +53,15 @@ def open_study(out: Path, storage: str | None, plan: SearchPlan) -> "Iterator[St
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with _alone(storage):
         kept = _open_journal(out) if storage is None else _open_database(storage)
-        yield optuna.create_study(
-            storage=kept,
-            study_name=f"abomed-{plan.digest}",
-            direction="maximize",
-            load_if_exists=True,
-            sampler=_sampler(plan.settings.search_seed),
-            pruner=_pruner(plan),
-        )
+        name, sampler, pruner = f"abomed-{plan.digest}", _sampler(plan.settings.search_seed), _pruner(plan)
+        try:  # first, because an attempt to create it would be written down each time
+            study = optuna.load_study(study_name=name, storage=kept, sampler=sampler, pruner=pruner)
+        except KeyError:
+            study = optuna.create_study(
+                study_name=name, storage=kept, sampler=sampler, pruner=pruner, direction="maximize",
+                load_if_exists=True,
+            )  # fmt: skip
+        yield study
 
 
 def _open_journal(out: Path) -> "BaseStorage":
@@ -130,7 +131,11 @@ def _alone(storage: str | None) -> Iterator[None]:
         yield
         return
     path = Path(storage.partition(":///")[2] or "search.db")
-    with RunLock(path.with_name(f"{path.name}.worker")) if path.name != ":memory:" else nullcontext():
+    if not path.parent.is_dir():
+        raise ConfigError(
+            "there is no such folder for the database", found=str(path.parent), right="a folder that exists"
+        )
+    with RunLock(path.with_name(f"{path.name}.worker")):
         yield
     with suppress(OSError):
         path.with_name(f"{path.name}.worker").rmdir()
