@@ -1,5 +1,6 @@
 """Models by name and folder: what is read, what is refused, and that nothing is ever unpickled."""
 
+import contextlib
 import io
 import json
 import pickle
@@ -212,7 +213,5 @@ def test_every_refusal_is_an_abomed_error(saved: Path) -> None:
     text = (saved / CARD).read_bytes()
     for place in range(0, len(text), max(1, len(text) // 150)):
         (saved / CARD).write_bytes(text[:place] + bytes([text[place] ^ 0x15]) + text[place + 1 :])
-        try:
+        with contextlib.suppress(AbomedError):
             load(saved)
-        except AbomedError as error:
-            assert str(error)
