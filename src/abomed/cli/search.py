@@ -1,6 +1,8 @@
 """`abomed search`: which settings do best, judged by classes that are not the test's."""
 
 import os
+import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -86,21 +88,21 @@ def search(
 
     refuse_sqlite(storage, workers)
     plan = _plan(data, out, over, space, objective, split, split_disjoint, preset, config, settings, read)
-    teller = Teller(plan)
-    if not json:
-        _say_plan(plan, workers)
+    say = _say_aside if json else console.say
+    teller = Teller(plan, say)
+    say(_describe_plan(plan, workers))
     try:
         with _stopping() as stop:
-            run_search(out, plan, storage, workers, stop, teller.tell, _note)
+            run_search(out, plan, storage, workers, stop, teller.tell, lambda text: say(f"warning: {text}"))
     except KeyboardInterrupt:
-        console.say(f"stopped; the same command goes on with the search in {out}")
+        say(f"stopped; the same command goes on with the search in {out}")
         raise
     finally:
         with open_study(out, storage, plan) as study:
             trials = collect(study)
         write_results(out, plan, trials, describe_environment(choose_device(plan.config.train.device)))
     if json:
-        console.out().print((out / TRIALS_JSON).read_text(encoding="utf-8"), markup=False, end="")
+        sys.stdout.write((out / TRIALS_JSON).read_text(encoding="utf-8"))
         return
     _print(plan, trials, out)
 
@@ -154,8 +156,8 @@ def _judges(objective: str) -> list[str]:
 class Teller:
     """A line for each trial that ends, with the best so far."""
 
-    def __init__(self, plan: SearchPlan) -> None:
-        self.plan = plan
+    def __init__(self, plan: SearchPlan, say: Callable[[str], None]) -> None:
+        self.plan, self.say = plan, say
         self.best = 0.0
 
     def tell(self, trial: "FrozenTrial", ended: int) -> None:
@@ -164,7 +166,7 @@ class Teller:
         result = read_trial(trial)
         if result.state == "complete":
             self.best = max(self.best, result.accuracy or 0.0)
-        console.say(
+        self.say(
             f"{ended} of {self.plan.trials}: {describe(self.plan, result)}  best {100 * self.best:.1f} %"
         )
 
@@ -181,12 +183,12 @@ def describe(plan: SearchPlan, trial: "TrialResult") -> str:
     return f"trial {trial.number} {told}{seconds}  {settings}"
 
 
-def _say_plan(plan: SearchPlan, workers: int) -> None:
+def _describe_plan(plan: SearchPlan, workers: int) -> str:
     from abomed.study.search_results import describe_space
 
     judged = "classes of other data sets" if plan.others else "held-out images of the base classes"
     asked = f" under {len(plan.adaptations)} settings of adaptation each" if len(plan.adaptations) > 1 else ""
-    console.say(
+    return (
         f"{plan.settings.sampler}: {plan.trials:,} trials{asked}, {describe_space(plan)}\n"
         f"base {', '.join(plan.split.base)}; judged by {plan.settings.tasks} tasks of {judged}; "
         f"{'1 worker' if workers == 1 else f'{workers} workers'}"
@@ -234,5 +236,5 @@ def _value(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _note(text: str) -> None:
-    console.say(f"warning: {text}", style="yellow")
+def _say_aside(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
