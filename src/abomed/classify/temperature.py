@@ -75,7 +75,8 @@ def _search(
     for _ in range(100):
         slope, curvature = _loss_slope(logits, labels, u)
         total = rows * slope + strength * (u - centre)
-        low, high = (low, u) if total > 0 else (u, high)
+        # Zero where the loss has vanished in rounding: it does so towards the cold end.
+        low, high = (low, u) if total >= 0 else (u, high)
         bend = rows * curvature + strength
         step = u - total / bend if bend > 0 else math.inf
         following = step if low < step < high else (low + high) / 2
