@@ -45,7 +45,8 @@ class ViTTiny(Body):
 
     def encode(self, pixels: Float[Tensor, "rows 3 side side"]) -> Float[Tensor, "rows tokens width"]:
         patches = self.patches(pixels).flatten(2).mT
-        tokens = torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
+        # shape, not len: a tracer would take the length for a constant.
+        tokens = torch.cat([self.class_token.expand(patches.shape[0], -1, -1), patches], dim=1)
         encoded: Tensor = self.norm(self.blocks(tokens + self.positions))
         return encoded
 
