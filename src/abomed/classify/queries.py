@@ -78,7 +78,7 @@ def read_queries(sources: Sequence[Path], class_names: Collection[str], settings
             right="PNG, JPEG, BMP or TIFF files",
         )
     if len(kept) > len(images):
-        text = f"{counted(len(kept) - len(images), 'file')} that are no images left out"
+        text = f"{counted(len(kept) - len(images), 'file')} left out: by name no image"
         findings += (Finding(Level.NOTE, "other-files", "", text),)
     groups = _groups(settings)
     records = tuple(

@@ -115,7 +115,11 @@ def score_answers(answers: Sequence[Answer], class_names: Sequence[str]) -> Scor
     in_sets = [a for a in kept if a.members is not None]
     held = [bool(a.members[place[a.label]]) for a in in_sets if a.members is not None]
     sizes = [int(a.members.sum()) for a in in_sets if a.members is not None]
-    covered = _interval("in the set", np.array(held), [a.group for a in in_sets]) if in_sets else None
+    covered = (
+        _interval("the label was among the possible classes", np.array(held), [a.group for a in in_sets])
+        if in_sets
+        else None
+    )
     size = float(np.mean(sizes)) if sizes else None
     return Scores(tuple(rows), tuple(recalls), confusion, covered, size, tuple(left_out))
 

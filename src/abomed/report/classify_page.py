@@ -6,7 +6,7 @@ Decisions a reader would question:
   page's own policy lets run is the one whose hash it names. A file name cannot become markup or code.
 - Rows are written as HTML, not made by the script: without a script, in print and for a screen reader the page is
   whole. The script sorts, hides, and draws heat maps when they are asked for.
-- A heat map travels as the few cells it is made of, and is drawn by the browser: 49 bytes instead of a second picture.
+- A heat map travels as the few cells it is made of, and is drawn by the browser: 49 bytes, not a second picture.
 - Small pictures get smaller where there are many: 2,000 answers are about 7 MB. Above `MOST` the page holds the first
   ones and says so; the table has all.
 """
@@ -143,7 +143,8 @@ def summarise(support: Support, results: Results) -> str:
         text += f" {len(results.refused):,} could not be read."
     expected = support.doubt.expected
     if expected is not None and expected.estimate is not None:
-        assert expected.low is not None and expected.high is not None
+        assert expected.low is not None
+        assert expected.high is not None
         text += (
             f" Of further images like the labelled ones about {100 * expected.estimate:.0f} % are expected to be "
             f"answered right ({100 * expected.level:g} % interval {100 * expected.low:.0f} to "
