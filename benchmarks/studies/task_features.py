@@ -39,7 +39,7 @@ from abomed.models import Backbone
 from abomed.models.backbone import extract
 
 SEED = EvaluateSettings().evaluation_seed
-MOST_OF_A_CLASS, REFERENCE, EXTRA = 120, 300, 5
+MOST_OF_A_CLASS, REFERENCE, EXTRA, FEW_SHOTS = 120, 300, 5, 5
 LARGE_SIDE = 257
 
 
@@ -120,20 +120,22 @@ def _base_table(pack: Pack, split: Split) -> ClassTable:
 def novel_tasks(
     sets: Mapping[str, ImageSet], name: str, shots: int, tasks: int, queries: int = 15
 ) -> TaskList:
-    """Tasks of novel classes, as `abomed evaluate` draws them."""
+    """Tasks of novel classes, drawn as `abomed evaluate` does; those of few shots are shown strange images too."""
     table = restrict(sets[name].pack, sets[name].split.novel)
-    return _draw(sets, name, "novel", table, EpisodeSpec(ways=3, shots=shots, queries=queries), tasks, STREAM)
+    spec = EpisodeSpec(ways=3, shots=shots, queries=queries)
+    return _draw(sets, name, "novel", table, spec, tasks, STREAM, EXTRA if shots <= FEW_SHOTS else 0)
 
 
 def base_tasks(sets: Mapping[str, ImageSet], name: str, shots: int, tasks: int, queries: int = 5) -> TaskList:
     """Tasks of base classes, of images that were not learnt from."""
     table = sets[name].base
     spec = fit_queries(table, EpisodeSpec(ways=3, shots=shots, queries=queries))
-    return _draw(sets, name, "base", table, spec, tasks, "calibration")
+    return _draw(sets, name, "base", table, spec, tasks, "calibration", 0)
 
 
 def _draw(
-    sets: Mapping[str, ImageSet], name: str, side: str, table: ClassTable, spec: EpisodeSpec, tasks: int, stream: str
+    sets: Mapping[str, ImageSet], name: str, side: str, table: ClassTable, spec: EpisodeSpec, tasks: int, stream: str,
+    extra: int,
 ) -> TaskList:  # fmt: skip
     own = sets[name]
     episodes = draw_episodes(table, spec, seed=SEED, stream=stream, count=tasks)
@@ -146,8 +148,8 @@ def _draw(
         episodes,
         episodes.support.flatten(1) + own.first,
         episodes.query.flatten(1) + own.first,
-        _pick(siblings, tasks, 1),
-        _pick(strange, tasks, 2),
+        _pick(siblings, (tasks, extra), 1),
+        _pick(strange, (tasks, extra), 2),
     )
 
 
@@ -155,8 +157,8 @@ def _class(of: ImageSet, number: int) -> str:
     return of.pack.class_names[int(of.pack.labels[number])]
 
 
-def _pick(numbers: Int64[Tensor, " n"], tasks: int, seed: int) -> Int64[Tensor, "tasks extra"]:
-    drawn = torch.randint(len(numbers), (tasks, EXTRA), generator=torch.Generator().manual_seed(seed))
+def _pick(numbers: Int64[Tensor, " n"], shape: tuple[int, int], seed: int) -> Int64[Tensor, "tasks extra"]:
+    drawn = torch.randint(len(numbers), shape, generator=torch.Generator().manual_seed(seed))
     return numbers[drawn]
 
 

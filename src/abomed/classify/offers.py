@@ -15,7 +15,7 @@ from abomed.classify.weights import (
     unknown_model,
 )
 from abomed.engine.files import no_access
-from abomed.engine.record import CARD
+from abomed.engine.record import CARD, CONFIG
 from abomed.errors import ConfigError
 from abomed.types import printable
 
@@ -48,7 +48,7 @@ def read_card(name: str) -> Card:
     if name in list_shipped():
         return shipped_card(name)
     file = Path(name) / CARD
-    if file.is_file():
+    if file.is_file() and not (Path(name) / CONFIG).is_file():  # a run has a card of another kind
         try:
             return parse_card(file.read_bytes(), str(file))
         except OSError as error:

@@ -1,10 +1,12 @@
 """`abomed models`: the weights that are here, and the card of one of them."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from abomed.cli import console
+from abomed.config.data import DecodeSettings, ReadSettings
 from abomed.types import printable
 
 if TYPE_CHECKING:
@@ -16,6 +18,10 @@ app = App(
     help="The weights that are here, with their cards.",
     default_parameter=Parameter(negative=""),
 )
+
+
+Flat = Parameter(name="*")
+_READ, _DECODE = ReadSettings(), DecodeSettings()
 
 
 @app.default
@@ -68,6 +74,66 @@ def show(name: Annotated[str, Parameter(show_default=False)], /, *, json: bool =
         console.print_table(
             "accuracy on classes it has never seen", columns, [_row(e) for e in card.accuracy]
         )
+
+
+@app.command
+def make(
+    run: Path,
+    /,
+    *,
+    data: str,
+    out: Path,
+    name: str | None = None,
+    title: str = "",
+    evaluation: tuple[Path, ...] = (),
+    untrained: tuple[Path, ...] = (),
+    limit: tuple[str, ...] = (),
+    tasks: int = 60,
+    read: Annotated[ReadSettings, Flat] = _READ,
+) -> None:
+    """Turn a finished run into a model with a card, calibrated on its base classes.
+
+    Parameters
+    ----------
+    run
+        A run folder of `abomed train`.
+    data
+        The images it was trained on: a pack, or anything `abomed data pack` reads.
+    out
+        A new or empty folder for the model.
+    name
+        What the model is called; as its folder by default.
+    title
+        One line that says what it is.
+    evaluation
+        Results of `abomed evaluate RUN --out FILE`, copied into the card; several times for several.
+    untrained
+        The same with --untrained.
+    limit
+        A sentence on what it must not be used for; several times for several.
+    tasks
+        Base-class tasks for each number of shots.
+    """
+    from abomed.classify.describe import describe, read_results
+    from abomed.cli.opening import open_source
+    from abomed.engine.assess import load_run
+
+    trained = load_run(run)
+    with open_source(data, read, _DECODE) as pack, console.progress("base tasks") as on_progress:
+        model = describe(
+            trained,
+            pack,
+            name=name or out.name,
+            title=title or f"{trained.backbone.name}, meta-trained on {trained.source}",
+            evaluations=read_results(evaluation),
+            untrained=read_results(untrained),
+            limits=limit,
+            tasks=tasks,
+            on_progress=on_progress,
+        )
+    model.save(out)
+    size = (out / "weights.safetensors").stat().st_size / 2**20
+    console.say(f"{out}: weights ({size:.2f} MiB) and card. Use it: --model {out}")
 
 
 def _lines(card: "Card") -> list[tuple[str, str]]:

@@ -1,0 +1,278 @@
+"""Whether the classifier's doubts are right, on novel classes: probabilities, sets, foretold accuracy, novelty.
+
+What base classes have taught (`experience`) is learnt first, from their validation images; the test tasks then are
+treated as a user's are, one support set at a time. Decisions a reader would question:
+
+- The experience of a model that was trained on one set comes from that set's base classes, that of the default from
+  the base classes of all sets.
+- A foretold accuracy is compared with that of the task's own queries, so its interval is asked for as many.
+- What is unlike the support is measured twice: images of other sets, and images of the same set's other classes.
+
+    python -m benchmarks.studies.doubts --data pap-smear.zip isic2018.zip breakhis.zip --cache FOLDER \
+        --trained pap-smear=RUN isic2018=RUN breakhis400=RUN --out doubts.json
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from abomed.classify.calibrate import fit_heads, leave_one_out
+from abomed.classify.conformal import prediction_sets
+from abomed.classify.estimator import BEST_RULE
+from abomed.classify.expected import expected_accuracy
+from abomed.classify.experience import BaseTasks, Experience, learn
+from abomed.classify.novelty import familiar
+from abomed.classify.temperature import refine_temperature
+from abomed.classify.weights import FALLBACK, LITE0, Model
+from abomed.engine.calibration import measure_calibration
+from abomed.engine.environment import describe_environment
+from abomed.engine.intervals import over_tasks
+from abomed.engine.material import choose_device
+from benchmarks.studies.candidates import AT_ONCE, INNER, Blocks, ensemble, part_of
+from benchmarks.studies.practice import add_arguments, load_all, raw_features
+from benchmarks.studies.task_features import ImageSet, TaskList, base_tasks, novel_tasks, open_sets
+
+LEVEL = 0.9
+BASE_SHOTS, BASE_TASKS, BASE_QUERIES = (1, 3, 5, 10, 20), 100, 5
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One ensemble whose doubts are studied."""
+
+    title: str
+    names: tuple[str, ...]  # of kept features
+    models: tuple[str, ...]  # as `load` knows them
+    sets: tuple[str, ...]  # where its experience comes from
+    tested: tuple[str, ...]
+
+
+def main() -> None:
+    parser = add_arguments(argparse.ArgumentParser(description=__doc__))
+    parser.add_argument("--shots", type=int, nargs="+", default=[5, 10])
+    arguments = parser.parse_args()
+    sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments.trained)
+    body: dict[str, Any] = {
+        "environment": describe_environment(choose_device("cpu")),
+        "settings": {"tasks": arguments.tasks, "queries": arguments.queries, "base_tasks": BASE_TASKS},
+        "experience": {},
+        "rows": {},
+    }
+    for subject in subjects(sets, models):
+        known = gather_experience(sets, subject, models, arguments.cache)
+        body["experience"][subject.title] = known.model_dump(mode="json")
+        for name in subject.tested:
+            for shots in arguments.shots:
+                start = time.perf_counter()
+                tasks = novel_tasks(sets, name, shots, arguments.tasks, arguments.queries)
+                blocks = blocks_of(sets, tasks, name, subject, models, arguments.cache)
+                row = study(blocks, tasks, known)
+                body["rows"][f"{subject.title}/{name}/{shots}-shot"] = row
+                print(f"{subject.title} {name} {shots}-shot, {time.perf_counter() - start:.0f} s", flush=True)
+                print("  " + "; ".join(f"{key} {value:.3f}" for key, value in brief(row).items()), flush=True)
+                arguments.out.write_text(json.dumps(body, indent=1) + "\n")
+
+
+def subjects(sets: Mapping[str, ImageSet], models: Mapping[str, Model]) -> list[Subject]:
+    every = tuple(sets)
+    pair, alone = (LITE0, FALLBACK), (FALLBACK,)
+    found = [
+        Subject("default", (LITE0, "untrained"), pair, every, every),
+        Subject("without [pretrained]", ("untrained",), alone, every, every),
+        Subject("lite0", (LITE0,), (LITE0,), every, every),
+    ]
+    for name in sets:
+        if name in models:
+            found.append(Subject(name, ("cnn4",), (name,), (name,), (name,)))
+            found.append(Subject(f"lite0+{name}", (LITE0, "cnn4"), (LITE0, name), (name,), (name,)))
+    return found
+
+
+def blocks_of(
+    sets: Mapping[str, ImageSet],
+    tasks: TaskList,
+    name: str,
+    subject: Subject,
+    models: Mapping[str, Model],
+    cache: Path,
+) -> Blocks:
+    return ensemble(raw_features(sets, tasks, name, models, cache), subject.names, BEST_RULE)
+
+
+def gather_experience(
+    sets: Mapping[str, ImageSet], subject: Subject, models: Mapping[str, Model], cache: Path
+) -> Experience:
+    """What base-class tasks of the subject's sets teach."""
+    by_shots: dict[int, BaseTasks] = {}
+    widths: tuple[int, ...] = ()
+    for shots in BASE_SHOTS:
+        parts: list[BaseTasks] = []
+        for name in subject.sets:
+            tasks = base_tasks(sets, name, shots, BASE_TASKS, BASE_QUERIES)
+            blocks = blocks_of(sets, tasks, name, subject, models, cache)
+            widths, spec = blocks.widths, tasks.episodes.spec
+            parts.append(
+                BaseTasks(
+                    blocks.features.support,
+                    tasks.labels(spec.shots),
+                    blocks.features.query,
+                    tasks.labels(spec.queries),
+                )
+            )
+        by_shots[shots] = BaseTasks(
+            *(
+                torch.cat([getattr(part, side) for part in parts])
+                for side in ("support", "support_labels", "query", "query_labels")
+            )
+        )
+    return learn(by_shots, INNER, models=subject.models, ensemble=BEST_RULE, data=subject.sets, blocks=widths)
+
+
+def study(blocks: Blocks, tasks: TaskList, known: Experience) -> dict[str, Any]:
+    """All figures of one kind of task."""
+    found: dict[str, list[Any]] = {}
+    for first in range(0, len(tasks.support), AT_ONCE):
+        for key, values in _study_part(blocks, tasks, known, slice(first, first + AT_ONCE)).items():
+            found.setdefault(key, []).extend(values)
+    return {
+        **_probabilities(found, tasks),
+        **_sets(found, tasks),
+        **_foretold(found),
+        **_novelty(found),
+    }
+
+
+def _study_part(blocks: Blocks, tasks: TaskList, known: Experience, some: slice) -> dict[str, list[Any]]:
+    spec = tasks.episodes.spec
+    part = part_of(blocks.features, some)
+    labels, asked = tasks.labels(spec.shots)[some], tasks.labels(spec.queries)[some]
+    logits = fit_heads(part.support, labels, spec.ways, INNER, blocks=blocks.widths).logits(part.query)
+    refits = leave_one_out(part.support, labels, spec.ways, INNER, blocks=blocks.widths)
+    base, accuracy, threshold = known.temperature(spec.shots), known.accuracy(), known.novelty(spec.shots)
+    out: dict[str, list[Any]] = {}
+    for task in range(len(labels)):
+        temperature = refine_temperature(base, refits, task).value
+        shares = (logits[task] / temperature).softmax(1)
+        sets = prediction_sets(refits, part.query[task], shares, LEVEL, task)
+        told = expected_accuracy(refits, accuracy, task=task, queries=len(asked[task]), level=LEVEL)
+        near = familiar(part.support[task], labels[task])
+        found = {
+            "temperature": temperature,
+            "plain": logits[task].softmax(1).amax(1),
+            "tempered": shares.amax(1),
+            "base_tempered": (logits[task] / base.query.value).softmax(1).amax(1),
+            "right": logits[task].argmax(1) == asked[task],
+            "covered": sets.members.gather(1, asked[task][:, None])[:, 0],
+            "sizes": sets.sizes,
+            "told": (told.estimate, told.low, told.high, told.left_out),
+            "novelty": tuple(near.score(each[task]) for each in (part.query, part.siblings, part.strangers)),
+            "threshold": threshold,
+        }
+        for key, value in found.items():
+            out.setdefault(key, []).append(value)
+    return out
+
+
+def _probabilities(found: Mapping[str, list[Any]], tasks: TaskList) -> dict[str, Any]:
+    right = torch.stack(found["right"])
+    errors = {
+        key: measure_calibration(torch.stack(found[key]), right).to_json()
+        for key in ("plain", "base_tempered", "tempered")
+    }
+    for each in errors.values():
+        each.pop("reliability")
+    temperatures = torch.tensor(found["temperature"])
+    return {
+        "episode_hash": tasks.episodes.hash,
+        "accuracy": over_tasks(right.double().mean(1)).to_json(),
+        "calibration": errors,
+        "temperature": {"mean": float(temperatures.mean()), "sd": float(temperatures.std())},
+    }
+
+
+def _sets(found: Mapping[str, list[Any]], tasks: TaskList) -> dict[str, Any]:
+    covered, sizes = torch.stack(found["covered"]).double(), torch.stack(found["sizes"]).double()
+    images = tasks.support.shape[1]
+    return {
+        "coverage": over_tasks(covered.mean(1)).to_json(),
+        "coverage_ceiling": math.ceil(LEVEL * (images + 1)) / (images + 1) + 0.05,
+        "set_size": float(sizes.mean()),
+        "all_classes": float((sizes == tasks.episodes.spec.ways).double().mean()),
+    }
+
+
+def _foretold(found: Mapping[str, list[Any]]) -> dict[str, Any]:
+    actual = torch.stack(found["right"]).double().mean(1)
+    told, low, high, left_out = torch.tensor(found["told"], dtype=torch.float64).T
+    return {
+        "foretold": {
+            "mean": float(told.mean()),
+            "actual": float(actual.mean()),
+            "inside": float(((low <= actual) & (actual <= high)).double().mean()),
+            "width": float((high - low).mean()),
+            "error": float((told - actual).square().mean().sqrt()),
+            "error_of_a_constant": float(actual.std()),
+            "error_of_left_out_alone": float((left_out - actual).square().mean().sqrt()),
+            "binomial_floor": _floor(actual, len(found["right"][0])),
+        }
+    }
+
+
+def _floor(actual: Tensor, queries: int) -> float:
+    """What remains of the error if a task's true accuracy were known: the luck of its few queries."""
+    mean = float(actual.mean())
+    variance = max(float(actual.var()) - mean * (1 - mean) / queries, 0.0)
+    return math.sqrt(max(mean * (1 - mean) - variance, 0.0) / queries)
+
+
+def _novelty(found: Mapping[str, list[Any]]) -> dict[str, Any]:
+    own, siblings, strangers = (torch.stack([each[k] for each in found["novelty"]]) for k in range(3))
+    threshold = float(found["threshold"][0])
+    out: dict[str, Any] = {"false_alarms": float((own > threshold).double().mean()), "threshold": threshold}
+    for key, others in (("siblings", siblings), ("strangers", strangers)):
+        if others.shape[1]:
+            out[key] = {
+                "auroc": _auroc(own, others),
+                "flagged": float((others > threshold).double().mean()),
+            }
+    return {"novelty": out}
+
+
+def _auroc(own: Tensor, others: Tensor) -> float:
+    values = torch.cat([own.flatten(), others.flatten()])
+    return float(roc_auc_score(torch.arange(len(values)).numpy() >= own.numel(), values.numpy()))
+
+
+def brief(row: Mapping[str, Any]) -> dict[str, float]:
+    """The figures to watch."""
+    out: dict[str, float] = {
+        "accuracy": row["accuracy"]["mean"],
+        "ECE plain": row["calibration"]["plain"]["debiased"],
+        "base": row["calibration"]["base_tempered"]["debiased"],
+        "refined": row["calibration"]["tempered"]["debiased"],
+        "coverage": row["coverage"]["mean"],
+        "size": row["set_size"],
+        "all": row["all_classes"],
+        "foretold": row["foretold"]["mean"],
+        "actual": row["foretold"]["actual"],
+        "inside": row["foretold"]["inside"],
+        "alarms": row["novelty"]["false_alarms"],
+    }
+    for key in ("strangers", "siblings"):
+        if key in row["novelty"]:
+            out[key] = row["novelty"][key]["auroc"]
+    return out
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    main()

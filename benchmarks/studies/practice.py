@@ -1,0 +1,171 @@
+"""How often a user is right who chooses nothing, beside what else they could have done, on equal tasks of novel
+classes.
+
+Decisions a reader would question:
+
+- The candidates differ in features and head alone; the tasks are those of `abomed evaluate`.
+- The rule that joins two networks is chosen for each set on the OTHER sets' classes: `chosen_elsewhere` says which
+  rule that was and what it reached. The shipped default is one rule for all, and the choice must not rest on the set
+  it is judged by.
+- Differences to the default are paired, with intervals that hold for all candidates of a set at once.
+
+    python -m benchmarks.studies.practice --data pap-smear.zip isic2018.zip breakhis.zip --cache FOLDER \
+        --trained pap-smear=RUN isic2018=RUN breakhis400=RUN --out accuracy.json
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from abomed.classify.estimator import BEST_RULE
+from abomed.classify.weights import FALLBACK, LITE0, Model, automatic, load
+from abomed.config.classify import EnsembleRule
+from abomed.engine.clusters import over_pool, units_of
+from abomed.engine.differences import Measured, correct, paired_difference
+from abomed.engine.environment import describe_environment
+from abomed.engine.intervals import over_tasks
+from abomed.engine.material import choose_device
+from abomed.errors import DataError
+from benchmarks.studies import candidates
+from benchmarks.studies.task_features import (
+    ImageSet,
+    TaskFeatures,
+    TaskList,
+    image_features,
+    novel_tasks,
+    open_sets,
+    task_features,
+)
+
+DEFAULT = f"auto: {'+'.join(automatic())}, {BEST_RULE}"
+
+
+def main() -> None:
+    parser = add_arguments(argparse.ArgumentParser(description=__doc__))
+    parser.add_argument("--shots", type=int, nargs="+", default=[5])
+    arguments = parser.parse_args()
+    sets = open_sets(arguments.data, arguments.cache)
+    models = load_all(arguments.trained)
+    body: dict[str, Any] = {
+        "environment": describe_environment(choose_device("cpu")),
+        "settings": {"tasks": arguments.tasks, "queries": arguments.queries, "shots": arguments.shots},
+        "default": DEFAULT,
+        "rows": {},
+    }
+    for shots in arguments.shots:
+        right: dict[str, dict[str, Tensor]] = {}
+        for name in sets:
+            start = time.perf_counter()
+            tasks = novel_tasks(sets, name, shots, arguments.tasks, arguments.queries)
+            right[name] = try_all(sets, tasks, raw_features(sets, tasks, name, models, arguments.cache))
+            body["rows"][f"{name}/{shots}-shot"] = compare(sets[name], tasks, right[name])
+            print(f"{name} {shots}-shot: {time.perf_counter() - start:.0f} s", flush=True)
+            say(body["rows"][f"{name}/{shots}-shot"])
+        body.setdefault("chosen_elsewhere", {})[f"{shots}-shot"] = choose_elsewhere(right)
+        arguments.out.write_text(json.dumps(body, indent=1) + "\n")
+    print(json.dumps(body["chosen_elsewhere"], indent=1))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("--data", nargs="+", required=True)
+    parser.add_argument("--cache", type=Path, required=True, help="where packs and features are kept")
+    parser.add_argument(
+        "--trained", nargs="*", default=[], help="SET=MODEL: a run, a folder, or a shipped name"
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tasks", type=int, default=600)
+    parser.add_argument("--queries", type=int, default=15)
+    return parser
+
+
+def load_all(trained: list[str]) -> dict[str, Model]:
+    """Lite0, the untrained CNN4, and a trained one by the name of its set."""
+    own = dict(each.split("=", 1) for each in trained)
+    return {LITE0: load(LITE0), FALLBACK: load(FALLBACK), **{name: load(run) for name, run in own.items()}}
+
+
+def raw_features(
+    sets: Mapping[str, ImageSet], tasks: TaskList, name: str, models: Mapping[str, Model], cache: Path
+) -> dict[str, TaskFeatures]:
+    """Lite0, untrained, and cnn4 (trained on the set's own base classes) where there is one."""
+    found = {
+        LITE0: image_features(sets, tasks, models[LITE0].backbone, LITE0, cache),
+        "untrained": task_features(sets, tasks, models[FALLBACK].backbone, "untrained", cache),
+    }
+    if name in models:
+        found["cnn4"] = task_features(sets, tasks, models[name].backbone, "own", cache)
+    return found
+
+
+def try_all(
+    sets: Mapping[str, ImageSet], tasks: TaskList, raw: Mapping[str, TaskFeatures]
+) -> dict[str, Tensor]:
+    """By candidate: which queries it answers right."""
+    right: dict[str, Tensor] = {}
+    for name in raw:
+        right[name] = candidates.answer(candidates.ensemble(raw, (name,), "joined"), tasks)
+    for other in ("untrained", "cnn4"):
+        for rule in get_args(EnsembleRule):
+            if other in raw:
+                blocks = candidates.ensemble(raw, (LITE0, other), rule)
+                right[f"{LITE0}+{other}, {rule}"] = candidates.answer(blocks, tasks)
+    if "cnn4" in raw:
+        right["prototypes of cnn4"] = candidates.answer_by_prototypes(raw["cnn4"], tasks)
+    right["regression on pixels"] = candidates.answer_by_regression(sets, tasks, candidates.raw_pixels)
+    right["regression on colours"] = candidates.answer_by_regression(
+        sets, tasks, candidates.colour_histograms
+    )
+    return right
+
+
+def compare(own: ImageSet, tasks: TaskList, right: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Accuracies with both intervals, and paired differences to the default."""
+    default = f"{LITE0}+untrained, {BEST_RULE}"
+    groups = own.pack.groups if bool((own.pack.groups >= 0).any()) else None
+    measured = {
+        name: Measured(name, hits.double().mean(1), tasks.episodes.hash) for name, hits in right.items()
+    }
+    others = [name for name in right if name != default]
+    differences = correct([paired_difference(measured[default], measured[name]) for name in others])
+    rows = {}
+    for name, hits in right.items():
+        try:
+            pool = over_pool(hits.double(), units_of(tasks.episodes, groups)).to_json()
+        except DataError:  # too few patients to speak of others
+            pool = None
+        rows[name] = {"over_tasks": over_tasks(measured[name].values).to_json(), "over_pool": pool}
+    for name, difference in zip(others, differences, strict=True):
+        rows[name]["default_minus_this"] = difference.to_json()
+    return {"episode_hash": tasks.episodes.hash, "default": default, "candidates": rows}
+
+
+def choose_elsewhere(right: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any]:
+    """For each set the rule that does best on the other sets, and what it does here."""
+    chosen = {}
+    for partner in ("untrained", "cnn4"):
+        ways = [f"{LITE0}+{partner}, {rule}" for rule in get_args(EnsembleRule)]
+        able = {name: hits for name, hits in right.items() if ways[0] in hits}
+        for name, here in able.items():
+            others = [hits for other, hits in able.items() if other != name]
+            if others:
+                best = max(ways, key=lambda way: sum(float(hits[way].double().mean()) for hits in others))
+                reached = {way: float(here[way].double().mean()) for way in ways}
+                chosen[f"{name}, {partner}"] = {"rule": best, "accuracy": reached[best], "all": reached}
+    return chosen
+
+
+def say(row: Mapping[str, Any]) -> None:
+    for name, each in row["candidates"].items():
+        interval = each["over_tasks"]
+        print(f"  {name:<34} {100 * interval['mean']:.2f} ± {100 * interval['half_width']:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    main()
