@@ -1,11 +1,12 @@
 """Methods made ready for the tiny backbone, with few steps, and what they leave behind."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from abomed.config.hypergradients import Estimator
 from abomed.config.models import Normalisation
 from abomed.config.run import load_run_config
 from abomed.methods.base import MetaStep, Method, TaskImages
@@ -27,7 +28,9 @@ ADAPTING = (
     "imaml",
     "fo-b-maml",
 )
+ESTIMATED = tuple(f"abo-med:{name}" for name in get_args(Estimator) if name != "penalty")
 WAYS, STEPS = 3, 2
+BUDGETS = {"lower_steps": 6, "adjoint_steps": 3, "directions": 4, "rounds": 2, "warm_up": 2}
 
 
 def made_up_tasks(seed: int = 1, tasks: int = 3) -> TaskImages:
@@ -37,9 +40,14 @@ def made_up_tasks(seed: int = 1, tasks: int = 3) -> TaskImages:
 def ready(
     name: str, backbone: Backbone, mode: Normalisation = "support", *, seed: int = 5, **settings: Any
 ) -> Method:
-    """The method `name` with `settings` in place of its own; two steps unless they say otherwise."""
-    flags = {
+    """The method `name` with `settings` in place of its own; two steps unless they say otherwise.
+
+    `abo-med:itd` is ABO-Med with the hypergradient of ITD.
+    """
+    name, _, estimator = name.partition(":")
+    flags: dict[str, dict[str, Any]] = {
         "train": {"method": name, "seed": seed, "iterations": 40},
+        "estimator": {"hypergradient": estimator, **BUDGETS} if estimator else {},
         "model": {"normalisation": mode},
         "inner": {"steps": "paper", "inner_steps": STEPS, "adapt_steps": STEPS},
     }

@@ -1,4 +1,7 @@
-"""One table, all methods: what training, evaluation and checkpoints rely on."""
+"""One table, all methods and all estimators: what training, evaluation and checkpoints rely on.
+
+Resuming to the bit and files are promised by the engine for all of them alike: tests/engine/test_methods.py.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -7,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from abomed.bilevel.estimators.registry import ESTIMATORS
 from abomed.config.models import Normalisation
 from abomed.methods import network
 from abomed.methods.base import Method, TaskImages
@@ -14,6 +18,7 @@ from abomed.methods.registry import METHODS
 from abomed.models import Backbone, normalise
 from tests.methods.ready import (
     ADAPTING,
+    ESTIMATED,
     STEPS,
     WAYS,
     everything,
@@ -28,12 +33,14 @@ MODES: tuple[Normalisation, ...] = ("support", "episode", "running")
 ROUNDING = 1e-10
 WHOLE = {"reptile": {"batch": 0, "adapt_batch": 0}}  # minibatches differ from task to task
 # What labels are permuted with: rows of what is learned, or nothing where the head starts at zero or from prototypes.
-PERMUTED_ALONE = ("abo-med", "protonet", "frozen")
-EVERY = pytest.mark.parametrize("name", METHODS)
+PERMUTED_ALONE = ("abo-med", "protonet", "frozen", *ESTIMATED)
+TABLE = (*METHODS, *ESTIMATED)
+EVERY = pytest.mark.parametrize("name", TABLE)
 
 
 def test_the_table_is_complete() -> None:
-    assert set(METHODS) == {*ADAPTING, *PERMUTED_ALONE}
+    assert set(TABLE) == {*ADAPTING, *PERMUTED_ALONE}
+    assert len(ESTIMATED) == len(ESTIMATORS) - 1
 
 
 @pytest.fixture
@@ -136,6 +143,7 @@ def test_permuted_labels_permute_the_answers(name: str, tasks: TaskImages) -> No
 def test_a_batch_is_the_mean_of_its_tasks(name: str, tasks: TaskImages) -> None:
     backbone = slow.tiny_backbone()
     method = ready(name, backbone, **WHOLE.get(name, {}))
+    tasks = replace(tasks, first=0)  # what is drawn at random goes by a task's place
     _, together = step_of(method, backbone, tasks)
     singles = [step_of(method, backbone, tasks[task : task + 1])[1] for task in range(3)]
     assert name == "frozen" or max(float(g.abs().max()) for g in together.values()) > 1e-4
@@ -149,7 +157,7 @@ def steady(name: str, parameter: str) -> bool:
 
 
 # Where features of a chunk are normalised together while running averages are learned, chunks do matter.
-CHUNKED = [(n, m) for n in METHODS for m in MODES if m != "running" or n not in (*PERMUTED_ALONE, "anil")]
+CHUNKED = [(n, m) for n in TABLE for m in MODES if m != "running" or n not in (*PERMUTED_ALONE, "anil")]
 
 
 @pytest.mark.parametrize(("name", "mode"), CHUNKED)
@@ -161,6 +169,8 @@ def test_chunks_change_nothing(name: str, mode: Normalisation, tasks: TaskImages
         step, gradients = step_of(method, backbone, tasks, chunk=chunk)
         answers = method.adapt(backbone, tasks, chunk=chunk)
         figures = {key: values for key, values in step.figures.items() if not key.startswith("residual")}
+        # What an estimate spends is told as the mean of a chunk.
+        figures |= {key: figures[key].mean() for key in ("gradients", "hessian_products") if key in figures}
         averages = {key: t for key, t in backbone.named_buffers() if "running" in key}
         results.append((gradients, {"answers": answers, **figures, **averages}))
     for gradients, others in results[1:]:
