@@ -4,6 +4,7 @@ With `--json` standard output carries one JSON text and nothing else.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,8 +46,14 @@ def print_json(value: object) -> None:
     sys.stdout.write(to_json_text(value))
 
 
+def is_silent() -> bool:
+    """Whether this process is one of several ranks of a training, and another one speaks for all."""
+    return int(os.environ.get("RANK", "0")) > 0
+
+
 def say(text: str, style: str | None = None) -> None:
-    out().print(Text(text, style=style or ""))
+    if not is_silent():
+        out().print(Text(text, style=style or ""))
 
 
 def print_table(

@@ -191,7 +191,7 @@ def _stopping() -> "Iterator[Stop]":
 def _watching(iterations: int) -> "Iterator[Watch]":
     """A bar with the latest figures on a terminal, one line per event elsewhere."""
     terminal = Console(stderr=True)
-    if not terminal.is_terminal:
+    if not terminal.is_terminal or console.is_silent():
         yield lambda event: console.say(describe(event))
         return
     columns = (
