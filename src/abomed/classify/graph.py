@@ -106,7 +106,7 @@ class ClassifierGraph(nn.Module):
         return logits.softmax(2).mean(0)
 
     def squares(self, images: UInt8[Tensor, "rows height width 3"]) -> Float32[Tensor, "rows 3 side side"]:
-        """In [0, 1]: across, then down, to 8 bits each time, as Pillow resizes."""
+        """In [0, 1]: across, then down, to 8 bits each time, as Pillow resizes (13 takes tall ones the other way)."""
         pixels = images.permute(0, 3, 1, 2).float()
         for height in (images.shape[1], self.side):
             pixels = interpolate(pixels, size=(height, self.side), mode="bilinear", antialias=True)
