@@ -19,6 +19,7 @@ from abomed.types import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INCHES, DOTS_PER_INCH = (13.0, 6.5), 110
 INK, GREY = "#1d2327", "#8a949b"
@@ -38,6 +39,14 @@ _LEAST = 1e-16  # an error of zero has no place on a logarithmic axis
 
 def draw_comparison(comparison: Comparison, subtitle: str = "") -> Image.Image:
     """Both panels as one picture."""
+    buffer = io.BytesIO()
+    comparison_figure(comparison, subtitle).savefig(buffer, format="png")
+    with Image.open(buffer) as picture:
+        return picture.convert("RGB")
+
+
+def comparison_figure(comparison: Comparison, subtitle: str = "") -> "Figure":
+    """Both panels, to be written in any format."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -60,10 +69,7 @@ def draw_comparison(comparison: Comparison, subtitle: str = "") -> Image.Image:
         color=INK,
     )
     left.set_title(_shorten(subtitle), fontsize=8, color=GREY, parse_math=False, loc="left")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    with Image.open(buffer) as picture:
-        return picture.convert("RGB")
+    return figure
 
 
 def _draw_panel(axes: "Axes", comparison: Comparison, price: Callable[[Measurement], float]) -> None:
