@@ -145,8 +145,8 @@ class TableSpec(Settings):
     only: dict[str, Any] = Field(default_factory=dict)
     """Fields and values that a cell of this table has."""
 
-    value: Literal["accuracy", "hours"] = "accuracy"
-    """Accuracy in percent, or hours per 100 training tasks."""
+    value: Literal["accuracy", "hours", "stages"] = "accuracy"
+    """Accuracy in percent, hours per 100 training tasks, or milliseconds of an iteration by stage."""
 
     paper: str = ""
     """The paper's table beside it."""

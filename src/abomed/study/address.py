@@ -5,17 +5,19 @@ Decisions a reader would question:
 - The key covers the resolved configuration, the content of every pack (labels, groups, every block of pixels), the
   division into base and novel classes, and the tests. It does not cover the commit, the device and what else
   changes bits only: those are recorded beside the result, and a new commit does not empty a results folder.
+- A cell is looked for by its description without the tests, and is known when finished results of the same weights
+  hold every test it asks for: studies share what they have in common, under whatever names.
 - A setting that did not exist when a cell was computed counts as what is its default today: the code then did what
   the default does now. So adding a setting invalidates nothing, and changing a default invalidates what used it.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from abomed.config.run import RunConfig, load_run_config
-from abomed.config.study import CellSpec
+from abomed.config.study import CellSpec, EvaluationSpec
 from abomed.data.packed import Pack
 from abomed.data.splits import Split
 from abomed.engine.checkpoint import canonical_json
@@ -45,13 +47,14 @@ class Plan:
         return spec_key(self.cell)
 
 
-def describe(cell: CellSpec) -> dict[str, Any]:
-    """What a study says about a cell, its label apart."""
-    return cell.model_dump(mode="json", exclude_defaults=True, exclude={"label"})
-
-
 def spec_key(cell: CellSpec) -> str:
-    return _digest(describe(cell))
+    """The digest of what a study says about a cell, its label and its tests apart."""
+    return _digest(cell.model_dump(mode="json", exclude_defaults=True, exclude={"label", "evaluations"}))
+
+
+def definition(evaluation: EvaluationSpec) -> str:
+    """A test without its name: equal texts are equal tests."""
+    return evaluation.model_dump_json(exclude={"name"})
 
 
 def data_of(cell: CellSpec) -> tuple[str, ...]:
@@ -115,18 +118,41 @@ def plan_cell(cell: CellSpec, packs: Packs) -> Plan:
     return Plan(cell, config, material, recorded, digests, training_key, _digest(whole))
 
 
+def find_known(
+    bodies: Iterable[Mapping[str, Any]], plan: Plan, *, retry: bool = False
+) -> Mapping[str, Any] | None:
+    """The result that makes this cell known: finished with all its tests, or failed and not to be tried again."""
+    current = [body for body in bodies if is_current(body, plan)]
+    finished = [body for body in current if body["state"] == "finished"]
+    tested = {each for body in finished for each in _tested(body, plan)}
+    if finished and all(definition(each) in tested for each in plan.cell.evaluations):
+        return finished[-1]
+    failed = [body for body in current if body["state"] == "failed" and body["key"] == plan.key]
+    return failed[-1] if failed and not retry else None
+
+
 def is_current(body: Mapping[str, Any], plan: Plan) -> bool:
-    """Whether a stored result is what this plan would compute."""
+    """Whether a stored result is of the weights (or features) that this plan speaks of."""
     if body["key"] == plan.key:
         return True
-    digests = {name: told["digest"] for name, told in body["data"].items()}
-    if body["spec_key"] != plan.spec_key or digests != plan.digests or body.get("version") != VERSION:
+    told = body["data"].get(plan.cell.data, {}).get("digest")
+    if body.get("version") != VERSION or told != plan.digests[plan.cell.data]:
         return False
+    if plan.training_key is not None and body["training_key"] == plan.training_key:
+        return True
     try:
-        then = _filled(body["config"])
+        return _filled(body["config"]) == _filled(plan.recorded)
     except (ValueError, TypeError, KeyError):
         return False
-    return then == _filled(plan.recorded)
+
+
+def _tested(body: Mapping[str, Any], plan: Plan) -> Iterator[str]:
+    """The tests of a result that were made on the images this plan has."""
+    for told in body["spec"].get("evaluations", []):
+        each = EvaluationSpec.model_validate(told)
+        name = each.data or plan.cell.data
+        if body["data"][name]["digest"] == plan.digests.get(name):
+            yield definition(each)
 
 
 def content_digest(pack: Pack) -> str:

@@ -39,8 +39,9 @@ from abomed.study.address import (
     Plan,
     describe_data,
     describe_split,
-    is_current,
+    find_known,
     plan_cell,
+    spec_key,
     stops_of,
 )
 from abomed.study.evaluations import test_features, test_weights
@@ -48,7 +49,7 @@ from abomed.study.sources import HELD
 from abomed.study.store import SCHEMA, StudyFolder
 from abomed.study.timing import time_iteration
 
-State = Literal["finished", "failed", "held", "known"]
+State = Literal["finished", "failed", "held", "known", "stopped"]
 Tell = Callable[[str, int, int], None]  # what it is at, how much of it is done, and of how much
 
 SNAPSHOTS = "snapshots"
@@ -94,7 +95,7 @@ def run_job(job: Job, tell: Tell | None = None, stop: Stop | None = None) -> Out
             raise
         return Outcome("held")
     try:
-        if _is_known(folder, plan, job.retry):  # by whom we waited for
+        if _is_known(folder, plan, job.retry):  # by whoever held it
             return Outcome("known")
         folder.write(_compute(folder, plan, packs, job.device, tell, stop))
         return Outcome("finished", time.perf_counter() - started)
@@ -105,13 +106,27 @@ def run_job(job: Job, tell: Tell | None = None, stop: Stop | None = None) -> Out
         lock.__exit__(None, None, None)
 
 
+def keep_failure(job: Job, error: Exception) -> Outcome:
+    """The failure of a cell that could not tell it itself."""
+    folder, cell = StudyFolder(Path(job.folder)), CellSpec.model_validate(job.spec)
+    packs = {name: open_pack(path) for name, path in job.packs.items()}
+    return Outcome("failed", 0.0, write_failure(folder, plan_cell(cell, packs), packs, error, job.device))
+
+
+def keep_unplanned(folder: StudyFolder, cell: CellSpec, error: Exception, device: str) -> None:
+    """The failure of a cell that has no configuration; it is looked at anew each time."""
+    key = spec_key(cell)
+    told = {"type": type(error).__name__, "message": str(error), "attempts": 1}
+    folder.write({**_frame(cell, device), "spec_key": key, "key": key, "state": "failed", "error": told})
+
+
 def write_failure(folder: StudyFolder, plan: Plan, packs: Packs, error: Exception, device: str) -> str:
     """Keep what went wrong; the message for whoever watches."""
     message = str(error) or type(error).__name__
     before = folder.read(plan.spec_key, plan.key)
     attempts = 1 + (before["error"]["attempts"] if before and before["error"] else 0)
     told = {"type": type(error).__name__, "message": message, "attempts": attempts}
-    folder.write({**_frame(plan, packs, device), "state": "failed", "error": told})
+    folder.write({**_planned(plan, packs, device), "state": "failed", "error": told})
     return message
 
 
@@ -128,14 +143,13 @@ def _on_device(plan: Plan, device: str) -> Plan:
 
 
 def _is_known(folder: StudyFolder, plan: Plan, retry: bool) -> bool:
-    stored = [body for body in folder.results_of(plan.spec_key) if is_current(body, plan)]
-    return any(body["state"] == "finished" or not retry for body in stored)
+    return find_known(folder.results_of(plan.spec_key), plan, retry=retry) is not None
 
 
 def _compute(
     folder: StudyFolder, plan: Plan, packs: Packs, device: str, tell: Tell, stop: Stop
 ) -> dict[str, Any]:
-    frame = _frame(plan, packs, device)
+    frame = _planned(plan, packs, device)
     chosen = choose_device(device)
     if plan.cell.kind == "time":
         return {**frame, "time": time_iteration(plan, chosen, tell)}
@@ -149,24 +163,37 @@ def _compute(
     return {**frame, "seconds": seconds, "training": _describe_training(run, plan), "rows": rows}
 
 
-def _frame(plan: Plan, packs: Packs, device: str) -> dict[str, Any]:
+def _planned(plan: Plan, packs: Packs, device: str) -> dict[str, Any]:
     return {
-        "schema_version": SCHEMA,
-        "version": VERSION,
-        "state": "finished",
-        "spec": plan.cell.model_dump(mode="json", exclude_none=True),
+        **_frame(plan.cell, device),
         "spec_key": plan.spec_key,
         "key": plan.key,
         "training_key": plan.training_key,
         "config": plan.recorded,
         "data": describe_data(plan, packs),
         "split": describe_split(plan.material.split),
+    }
+
+
+def _frame(cell: CellSpec, device: str) -> dict[str, Any]:
+    """A result of which nothing is known yet."""
+    return {
+        "schema_version": SCHEMA,
+        "version": VERSION,
+        "state": "finished",
+        "spec": cell.model_dump(mode="json", exclude_none=True),
+        "spec_key": "",
+        "key": "",
+        "training_key": None,
+        "config": {},
+        "data": {},
+        "split": None,
         "environment": describe_environment(choose_device(device)),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": {},
         "training": None,
         "rows": [],
         "time": None,
-        "seconds": {},
         "error": None,
     }
 

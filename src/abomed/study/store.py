@@ -12,8 +12,8 @@ The JSON of a cell, which tables, figures and the page read:
                     normalisation, shots, seed, iterations, settings, features, evaluations (config.study.CellSpec;
                     what is left out is as the preset says)
     spec_key, key, training_key
-                    SHA-256 of the description; of everything that decides the numbers, the packs' content
-                    included; and of the part of it that decides the weights (null without a training)
+                    SHA-256 of the description without its tests; of everything that decides the numbers, the packs'
+                    content included; and of the part of it that decides the weights (null without a training)
     config          the resolved RunConfig by section, as engine.material.config_of records it: with `data`, `split`
                     and MedRAug's `policy`, without sections that the training does not use
     data            {name: {digest, source, images, size, classes}} of every data set used
@@ -98,6 +98,15 @@ class StudyFolder:
         """All results of a description, on whatever images, the newest last."""
         found = [read_cell(path) for path in self.cells.glob(f"{spec_key[:_SHOWN]}-*.json")]
         return sorted(found, key=lambda body: str(body["finished"]))
+
+    def index(self) -> dict[str, list[dict[str, Any]]]:
+        """All results by their description, the newest last: the folder is read once."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for body in self:
+            found.setdefault(body["spec_key"], []).append(body)
+        for bodies in found.values():
+            bodies.sort(key=lambda body: str(body["finished"]))
+        return found
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Every result in the folder."""
