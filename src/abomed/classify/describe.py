@@ -55,7 +55,7 @@ def describe(
     card = Card(
         name=name,
         title=title,
-        model=settings_of(run.backbone),
+        model=settings_of(model),
         inner=run.config.inner,
         meta_trained=model.meta_trained,
         data=DataEntry(name=run.source, images=len(material.parts.train), licence=pack.header.licence),
@@ -165,7 +165,7 @@ def gather_experience(
         for task in range(tasks):
             batch = gather(images, episodes[task : task + 1])
             shown, asked = prepare(batch.support_images[0], size), prepare(batch.query_images[0], size)
-            features = extract(model.backbone, shown.unsqueeze(0), asked.unsqueeze(0), "support")
+            features = extract(model.backbone, shown.unsqueeze(0), asked.unsqueeze(0), model.normalisation)
             support.append(features.support)
             query.append(features.query)
             if on_progress is not None:

@@ -194,8 +194,13 @@ def _load_folder(folder: Path) -> Model:
 
 
 def from_run(run: TrainedRun, name: str) -> Model:
-    """A finished training as a model, answering with the support's statistics."""
-    return Model(name, run.backbone, run.config.inner, "support", meta_trained=True)
+    """A finished training as a model: with the support's statistics, unless it was trained for its own averages."""
+    normalisation = statistics_of(run.config.model)
+    return Model(name, run.backbone, run.config.inner, normalisation, meta_trained=True)
+
+
+def statistics_of(settings: ModelSettings) -> Literal["support", "running"]:
+    return "running" if settings.normalisation == "running" else "support"
 
 
 def _open(card_file: Path | Traversable, weights: Path | Traversable) -> Model:
@@ -227,12 +232,15 @@ def _open(card_file: Path | Traversable, weights: Path | Traversable) -> Model:
             found=str(error).splitlines()[-1].strip(),
             right=f"the tensors of {card.model.backbone}",
         ) from None
-    return Model(card.name, backbone, card.inner, "support", card.meta_trained, card)
+    return Model(card.name, backbone, card.inner, statistics_of(card.model), card.meta_trained, card)
 
 
-def settings_of(backbone: Backbone) -> ModelSettings:
-    """What builds this backbone again."""
-    return ModelSettings(backbone=backbone.name, image_size=backbone.image_size, normalisation="support")
+def settings_of(model: Model) -> ModelSettings:
+    """What builds its backbone again."""
+    backbone = model.backbone
+    return ModelSettings(
+        backbone=backbone.name, image_size=backbone.image_size, normalisation=model.normalisation
+    )
 
 
 def _shipped() -> Traversable:
