@@ -7,11 +7,13 @@
 
 import io
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
+from abomed.config.bilevel import InnerSettings
 from abomed.config.hypergradients import Estimator
 from abomed.engine.compare import Comparison, Measurement
 from abomed.errors import MissingExtraError
@@ -70,6 +72,18 @@ def comparison_figure(comparison: Comparison, subtitle: str = "") -> "Figure":
     )
     left.set_title(_shorten(subtitle), fontsize=8, color=GREY, parse_math=False, loc="left")
     return figure
+
+
+def read_comparison(body: Mapping[str, Any]) -> Comparison:
+    """The comparison in the JSON that the command prints; a number that was not finite is null there."""
+    names = [entry.name for entry in fields(Measurement)]
+    trials = [
+        Measurement(**{name: math.nan if row[name] is None else row[name] for name in names})
+        for row in body["trials"]
+    ]
+    shape = {name: body[name] for name in ("tasks", "ways", "support", "query", "dim", "precision")}
+    inner = InnerSettings.model_validate(body["inner"])
+    return Comparison(**shape, inner=inner, measurements=tuple(trials))
 
 
 def _draw_panel(axes: "Axes", comparison: Comparison, price: Callable[[Measurement], float]) -> None:
