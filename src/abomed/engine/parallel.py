@@ -100,6 +100,13 @@ class Exchange:
         if self.averages is not None:
             self.averages.begin()
 
+    def is_stopped(self, asked: Callable[[], bool], *, told: bool) -> bool:
+        """Whether all ranks end here; of several, the wishes came with the all-reduce, and a GPU is asked for them
+        only where a line of metrics is told."""
+        if self.wishes is None:
+            return asked()
+        return (told or not self.wishes.is_cuda) and bool(self.wishes.any())
+
     def combine(self, step: MetaStep, *, asked: bool = False) -> MetaStep:
         """The whole batch's step from this rank's; `.grad` becomes the mean over the whole batch."""
         if self.ranks.count == 1:

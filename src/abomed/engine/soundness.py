@@ -12,7 +12,7 @@ Decisions:
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +78,15 @@ def lost_numbers(iteration: int, found: str, *, run: Path, kept: Path | None, me
         found=found,
         right=f"a smaller --outer.lr-outer, {steadier}, or --precision float32; {told}",
     )
+
+
+def describe_divergence(figures: Mapping[str, float], steps: str) -> str | None:
+    """What is said when the heads end farther from a solution than they started."""
+    worst = max(figures.get("residual_y", 0.0), figures.get("residual_z", 0.0))
+    if worst <= 1:
+        return None
+    advice = "; --inner.steps auto" if steps == "paper" else ""
+    return f"the inner solve diverges: its gradient is {worst:.3g} times that of the zero head{advice}"
 
 
 def _send(iteration: int, step: MetaStep, sound: Tensor) -> _Verdict:

@@ -33,6 +33,11 @@ class TaskSource:
             self.table, self.spec, seed=self.seed, stream=self.stream, first=first, count=count
         )
 
+    def draw_and_show(self, first: int, part: slice) -> TaskImages:
+        """The tasks at the places `part` of a batch that begins at place `first` of the list."""
+        start = first + part.start
+        return self.show(self.draw(start, part.stop - part.start), start)
+
     def show(self, episodes: Episodes, first: int) -> TaskImages:
         """The images of tasks drawn from place `first` of the list on."""
         batch, spec = gather(self.images, episodes), self.spec

@@ -34,15 +34,16 @@ from abomed.engine.lock import RunLock
 from abomed.engine.material import Material, choose_device, config_of, task_lists
 from abomed.engine.optimiser import create_optimiser, pack_optimiser, restore_optimiser, set_learning_rate
 from abomed.engine.parallel import Exchange, Ranks
+from abomed.engine.portions import learn_in_portions, portion_size
 from abomed.engine.progress import Event, Progress, Stop, TrainResult, Watch
 from abomed.engine.record import RunFolder, create_run, resume_run, write_card
 from abomed.engine.rotation import CheckpointFolder
-from abomed.engine.soundness import Soundness, lost_numbers
+from abomed.engine.soundness import Soundness, describe_divergence, lost_numbers
 from abomed.engine.weights import named_weights, restore_weights, trained_parameters
 from abomed.errors import NumericalError
-from abomed.methods.base import MetaStep, Method
+from abomed.methods.base import MetaStep, Method, TaskImages
 from abomed.methods.registry import create_method
-from abomed.models import Backbone, create_backbone
+from abomed.models import create_backbone
 
 BEST, CHOSEN = "best", "weights"
 
@@ -96,16 +97,17 @@ class Loop:
         self.config, self.run, self.device, self.watch = config, run, device, watch
         self.settings, self.ranks = config.train, ranks or Ranks()
         self.stop: Stop = lambda: False
-        method, spec = create_method(config), config.episodes
-        self.backbone = self._build_backbone()
+        method, spec, model = create_method(config), config.episodes, config.model
+        built = create_backbone(model.backbone, image_size=model.image_size, seed=self.settings.seed)
+        self.backbone = built.to(device)
         self.method: Method = method.for_backbone(self.backbone, spec.ways, self.settings.seed)
         self.trained = trained_parameters(self.backbone, self.method)
         fast: Encode = self.backbone.body.encode
         if method.fast_forward:
-            fast = training_encode(self.backbone, self.settings, config.model.normalisation, device)
+            fast = training_encode(self.backbone, self.settings, model.normalisation, device)
         self.encoders = Encoders(self.backbone, fast)
         self.optimiser = create_optimiser(config.outer, self.trained)
-        running, tasks = config.model.normalisation == "running", self.settings.task_batch
+        running, tasks = model.normalisation == "running", self.settings.task_batch
         self.exchange = Exchange(self.ranks, self.backbone, self.trained, tasks, running=running)
         self.soundness = Soundness(self._lost)
         lists = task_lists(config, material, device, self.backbone.image_size)
@@ -113,6 +115,7 @@ class Loop:
         self.chunk = method_chunk(
             self.settings.chunk, self.method, self.backbone, spec, device, self.settings.iterations
         )
+        self.portion = portion_size(spec, self.backbone.image_size, device)
         self.progress = Progress()
         self.overwritten: int | None = None  # whose weights replaced the best known (`_recall_best`)
         self.told_divergence = False
@@ -177,7 +180,7 @@ class Loop:
                 yield from self._divergence(figures)
             if validated:
                 yield self._tell(journal, Event(done, self._validate(), perf_counter() - start, "validation"))
-            stopped = not last and self._is_stopped(told)
+            stopped = not last and self.exchange.is_stopped(self.stop, told=told)
             due = done % settings.checkpoint_every == 0 or settings.selection == f"iteration={done}"
             if (due or last or stopped) and journal is not None and lock is not None:
                 self.soundness.settle()
@@ -187,33 +190,26 @@ class Loop:
             if stopped:
                 raise KeyboardInterrupt
 
-    def _is_stopped(self, told: bool) -> bool:
-        """Whether all ranks end here. Their wishes came with the all-reduce; on a GPU they are read with metrics."""
-        wishes = self.exchange.wishes
-        if wishes is None:
-            return self.stop()
-        return (told or not wishes.is_cuda) and bool(wishes.any())
-
     def _divergence(self, figures: Mapping[str, float]) -> Iterator[Event]:
         """A note, once, that the heads end farther from a solution than they started."""
-        worst = max(figures.get("residual_y", 0.0), figures.get("residual_z", 0.0))
-        if self.told_divergence or worst <= 1:
-            return
-        self.told_divergence = True
-        advice = "; --inner.steps auto" if self.config.inner.steps == "paper" else ""
-        told = f"the inner solve diverges: its gradient is {worst:.3g} times that of the zero head{advice}"
-        yield Event(self.progress.iteration, {}, 0.0, f"note: {told}")
+        told = None if self.told_divergence else describe_divergence(figures, self.config.inner.steps)
+        if told is not None:
+            self.told_divergence = True
+            yield Event(self.progress.iteration, {}, 0.0, f"note: {told}")
 
     def iterate(self) -> MetaStep:
         """One meta-update (Alg. 1, l. 6-17)."""
-        progress, own, settings = self.progress, self.exchange.own, self.settings
-        first = progress.iteration * settings.task_batch + own.start
-        tasks = self.source.show(self.source.draw(first, own.stop - own.start), first)  # l. 6
-        memory = self.method.memory_of(progress.memory, own)
+        progress, settings = self.progress, self.settings
+        first = progress.iteration * settings.task_batch
         self.optimiser.zero_grad(set_to_none=True)
         self.exchange.begin()
-        with autocast(self.device, settings.precision), self.encoders.training():
-            step = self.method.meta_gradient(self.backbone, tasks, memory, chunk=self.chunk)  # l. 7-16
+        step = learn_in_portions(
+            lambda part: self.source.draw_and_show(first, part),  # l. 6
+            self._learn,  # l. 7-16
+            self.exchange.own,
+            self.portion,
+            self.trained,
+        )
         step = self.exchange.combine(step, asked=self.stop())
         self.soundness.note(progress.iteration + 1, step, self.trained)
         if self.config.outer.clip_norm is not None:
@@ -222,6 +218,11 @@ class Loop:
         self.optimiser.step()  # l. 17
         progress.memory, progress.iteration = step.memory, progress.iteration + 1
         return step
+
+    def _learn(self, tasks: TaskImages, place: slice) -> MetaStep:
+        memory = self.method.memory_of(self.progress.memory, place)
+        with autocast(self.device, self.settings.precision), self.encoders.training():
+            return self.method.meta_gradient(self.backbone, tasks, memory, chunk=self.chunk)
 
     def _lost(self, iteration: int, found: str) -> NumericalError:
         kept = None if self.folder.is_empty else self.run.checkpoints
@@ -293,8 +294,3 @@ class Loop:
         if self.ranks.leads:
             folder.save_named(CHOSEN, iteration, tensors, {})
         return TrainResult(self.run, weights, iteration, best.best_accuracy, best.best_iteration)
-
-    def _build_backbone(self) -> Backbone:
-        model = self.config.model
-        backbone = create_backbone(model.backbone, image_size=model.image_size, seed=self.settings.seed)
-        return backbone.to(self.device)
