@@ -80,7 +80,7 @@ def dress(axes: "Axes", across: str, up: str) -> None:
     """Names, letters that can be read in print, and as few lines as that allows."""
     axes.set_xlabel(across, color=INK, fontsize=8.5)
     axes.set_ylabel(up, color=INK, fontsize=8.5)
-    axes.tick_params(colors=INK, labelsize=8)
+    axes.tick_params(which="both", colors=INK, labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(visible=True, color=GREY, alpha=0.25, lw=0.6)
     axes.set_axisbelow(True)
@@ -93,8 +93,8 @@ def one_legend(figure: "Figure", panels: "Iterable[Axes]", columns: int) -> None
         for handle, name in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
     figure.legend(
-        list(handles.values()), list(handles), loc="outside lower center", ncols=columns, fontsize=8,
-        frameon=False,
+        list(handles.values()), list(handles), loc="outside lower center", ncols=columns,
+        fontsize=8 if len(handles) <= 2 * columns else 7, frameon=False, columnspacing=1.2, handletextpad=0.5,
     )  # fmt: skip
 
 

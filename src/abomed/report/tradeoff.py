@@ -41,13 +41,13 @@ def draw_tradeoff(points: Sequence[TradeOff], what: str, accuracy: str) -> "Figu
     """One panel for each data set; `what` names the time, `accuracy` the test."""
     sets = list(dict.fromkeys(point.data for point in points))
     methods = list(dict.fromkeys(point.method for point in points))
-    figure = new_figure((PAGE_WIDTH, 3.4 if len(sets) > 1 else 4.2), "drawing accuracy against time")
+    figure = new_figure((PAGE_WIDTH, 3.7 if len(sets) > 1 else 4.4), "drawing accuracy against time")
     panels = figure.subplots(1, len(sets), squeeze=False)[0]
     for axes, data in zip(panels, sets, strict=True):
         _draw_panel(axes, [point for point in points if point.data == data], methods)
         axes.set_title(data, fontsize=9.5, color=INK, parse_math=False)
         dress(axes, what, f"{accuracy}, %" if axes is panels[0] else "")
-    one_legend(figure, panels, 4)
+    one_legend(figure, panels, 3)
     return figure
 
 

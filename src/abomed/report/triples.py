@@ -52,9 +52,7 @@ def _draw_panel(axes: "Axes", results: Sequence[TripleAccuracy], methods: Sequen
         )
         mean = sum(heights) / len(heights)
         axes.axhline(mean, color=colour, lw=0.8, ls="--", alpha=0.7)
-        axes.annotate(
-            f"mean {mean:.1f}", (len(rows), mean), ha="right", va="bottom", fontsize=7, color=colour
-        )
+        axes.annotate(f"mean {mean:.1f}", (1, mean), ha="left", va="bottom", fontsize=7, color=colour)
         for number, each in enumerate(rows, 1):
             if each.published:
                 axes.plot(
@@ -63,7 +61,7 @@ def _draw_panel(axes: "Axes", results: Sequence[TripleAccuracy], methods: Sequen
                 )  # fmt: skip
                 told = f"{number} of {len(rows)}"
                 axes.annotate(
-                    told, (number, 100 * each.accuracy), xytext=(0, 8), textcoords="offset points",
+                    told, (number, 100 * each.accuracy), xytext=(0, -14 if place else 8), textcoords="offset points",
                     ha="center", fontsize=7, color=INK,
                 )  # fmt: skip
     chance = 100 / max(len(each.classes) for each in results)
