@@ -5,8 +5,9 @@ Decisions a reader would question:
 - A label is known where the image lies in a folder with the name of a class of the support, at any depth. A folder
   with another name labels nothing: what its images are is the question.
 - Two such folders on one path contradict each other, and the image counts as unlabelled.
-- Groups (patients, lesions, slides) come from `--group-from`, `--groups` or the table, as for the support, so that
-  those on both sides can be told. An image without one is simply of unknown group here: nothing is split by it.
+- Groups (patients, lesions, slides) come from `--group-from`, `--groups`, the table or a groups.csv in the folder, as
+  for the support, so that those on both sides can be told. An image without one is simply of unknown group here:
+  nothing is split by it.
 """
 
 import re
@@ -25,6 +26,7 @@ from abomed.errors import DataError
 from abomed.types import Finding, Level, counted, printable
 
 UNKNOWN = ""
+_GROUPS = "groups.csv"
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,12 @@ def read_queries(sources: Sequence[Path], class_names: Collection[str], settings
             found=counted(len(kept), "other file") if kept else "no files",
             right="PNG, JPEG, BMP or TIFF files",
         )
-    if len(kept) > len(images):
-        text = f"{counted(len(kept) - len(images), 'file')} left out: by name no image"
+    others = [path for path in kept if path not in set(images) and path != _GROUPS]
+    if others:
+        text = f"{counted(len(others), 'file')} left out: by name no image"
         findings += (Finding(Level.NOTE, "other-files", "", text),)
-    groups = _groups(settings)
+    inside = _GROUPS in kept and settings.groups is None and settings.group_from is None
+    groups = read_groups(store.read(_GROUPS), _GROUPS) if inside else _groups(settings)
     records = tuple(
         Record(path, _label(path, class_names), _group(path, groups, settings)) for path in images
     )

@@ -46,6 +46,7 @@ _ADVICE = {
     "grey-and-colour": _SHORTCUT.format("are grey and that are in colour"),
     "no-groups": "give --groups FILE.csv (path,group) or --group-from PATTERN; without, the accuracy to expect is "
     "that for further images of the same patients",
+    "one-group": "what is told about the accuracy to expect says nothing about other patients",
     "class-imbalance": "classes count alike in the answers whatever their numbers (--class-weight)",
 }
 

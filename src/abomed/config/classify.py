@@ -2,12 +2,18 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from abomed.config.base import Settings
 from abomed.config.train import Device
 
-Views = Literal[1, 2, 4, 8]
+
+def _as_number(value: object) -> object:
+    """The command line hands over text."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
+Views = Annotated[Literal[1, 2, 4, 8], BeforeValidator(_as_number)]
 ClassWeight = Literal["balanced", "none"]
 SupportNormalisation = Literal["auto", "support", "running"]
 EnsembleRule = Literal["joined", "product"]

@@ -1,15 +1,24 @@
 """Settings of meta-training and of evaluation. Defaults are those of the preset `default`, reasons included there."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from abomed.config.augment import plan_augmentation
 from abomed.config.base import Settings
 from abomed.config.models import Normalisation
 
 Precision = Literal["auto", "float32", "bf16"]
-Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")]
+
+
+def _check_device(name: str) -> str:
+    if re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", name) is None:
+        raise ValueError("there is no such device; right are auto, cpu, cuda, cuda:N or mps")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_check_device)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
