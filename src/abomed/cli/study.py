@@ -132,6 +132,36 @@ def table(
     sys.stdout.write(render(tables, to))
 
 
+@app.command
+def page(
+    *,
+    out: Path = OUT,
+    to: Path | None = None,
+    device: Literal["cuda", "cpu"] = "cuda",
+    every: bool = False,
+) -> None:
+    """Write all tables and figures as one HTML page.
+
+    Parameters
+    ----------
+    out
+        The study folder.
+    to
+        The page; index.html in the study folder by default.
+    device
+        For which device the minutes of open places are estimated.
+    every
+        Show studies without a single result too.
+    """
+    from abomed.study.page import write_study_page
+    from abomed.study.store import StudyFolder
+
+    path = to or out / PAGE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = write_study_page(StudyFolder(out), path, device=device, every=every)
+    console.say(f"the page: {path} ({count} studies)")
+
+
 def _report(name: str, summary: "Summary", out: Path) -> None:
     from abomed.cli.study_progress import first_line, spell
 

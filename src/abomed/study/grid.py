@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -29,13 +30,23 @@ LEAVE_OUT = "leave-classes-out:"
 
 @cache
 def load_study(name: str) -> Study:
-    """A shipped study by its name."""
+    """A shipped study by its name, or one of your own from FILE.toml."""
+    if name.endswith(".toml"):
+        return _read_study(Path(name))
     if name not in STUDIES:
         close = difflib.get_close_matches(name, STUDIES, n=1)
         hint = f"did you mean '{close[0]}'? " if close else ""
-        raise ConfigError(f"there is no study '{name}'", right=f"{hint}one of {', '.join(STUDIES)}")
+        raise ConfigError(f"there is no study '{name}'", right=f"{hint}one of {', '.join(STUDIES)}, or FILE.toml")
     text = files("abomed.study").joinpath(f"studies/{name}.toml").read_text(encoding="utf-8")
     return parse_study(name, text)
+
+
+def _read_study(path: Path) -> Study:
+    try:
+        return parse_study(path.stem, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        found = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ConfigError("the study cannot be read", where=str(path), found=found) from None
 
 
 def parse_study(name: str, text: str) -> Study:

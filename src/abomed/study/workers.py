@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.context import BaseContext
 from typing import Protocol
 
 import torch
@@ -87,10 +88,9 @@ def one_thread() -> Iterator[None]:
 
 def _pool(part: dict[int, Job], workers: int, report: Report, stop: Stop, left: dict[int, Job]) -> bool:
     """Compute `part` and take what was reported out of `left`; whether a process was killed."""
-    # Spawned, not forked: this process has threads by now, and they do not survive a fork.
-    context = multiprocessing.get_context("spawn")
+    context = _context()
     asked = context.Event()
-    with ProcessPoolExecutor(min(workers, len(part)), context, _begin, (asked, os.getpid())) as pool:
+    with ProcessPoolExecutor(min(workers, len(part)), context, _begin, (asked,)) as pool:
         waiting: dict[Future[Outcome], int] = {}
         try:
             waiting = {pool.submit(_work, job): number for number, job in part.items()}
@@ -117,12 +117,23 @@ def _pool(part: dict[int, Job], workers: int, report: Report, stop: Stop, left: 
 _STOP: Stop | None = None
 
 
-def _begin(asked: "multiprocessing.synchronize.Event", parent: int) -> None:
+def _context() -> BaseContext:
+    """Never forked from this process, whose threads would not survive it; where there is one, from a server that has
+    loaded everything once."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["abomed.study.cell"])
+    return context
+
+
+def _begin(asked: "multiprocessing.synchronize.Event") -> None:
     """In a new worker: one thread, and no Ctrl-C of its own."""
     global _STOP  # noqa: PLW0603  (a pool hands nothing but globals to its jobs)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    _STOP = lambda: asked.is_set() or os.getppid() != parent  # noqa: E731
+    parent = multiprocessing.parent_process()
+    _STOP = lambda: asked.is_set() or parent is None or not parent.is_alive()  # noqa: E731
 
 
 def _work(job: Job) -> Outcome:
