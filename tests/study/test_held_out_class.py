@@ -96,4 +96,4 @@ def test_what_the_file_holds_is_not_computed_again(
         body["trainings"][last].pop("seconds")
     assert again == whole
     with pytest.raises(SystemExit, match="another --out"):
-        study.begin(arguments_for(arguments.out, tasks=3))
+        study.begin(Namespace(**{**vars(arguments), "tasks": 3}))

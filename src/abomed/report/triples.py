@@ -52,7 +52,10 @@ def _draw_panel(axes: "Axes", results: Sequence[TripleAccuracy], methods: Sequen
         )
         mean = sum(heights) / len(heights)
         axes.axhline(mean, color=colour, lw=0.8, ls="--", alpha=0.7)
-        axes.annotate(f"mean {mean:.1f}", (1, mean), ha="left", va="bottom", fontsize=7, color=colour)
+        axes.annotate(
+            f"mean {mean:.1f}", (0.04, 0.96 - 0.06 * place), xycoords="axes fraction", va="top", fontsize=7.5,
+            color=colour,
+        )  # fmt: skip
         for number, each in enumerate(rows, 1):
             if each.published:
                 axes.plot(
@@ -64,6 +67,7 @@ def _draw_panel(axes: "Axes", results: Sequence[TripleAccuracy], methods: Sequen
                     told, (number, 100 * each.accuracy), xytext=(0, -14 if place else 8), textcoords="offset points",
                     ha="center", fontsize=7, color=INK,
                 )  # fmt: skip
+    axes.margins(y=0.12)  # room for the means
     chance = 100 / max(len(each.classes) for each in results)
     axes.axhline(chance, color=GREY, lw=1, ls=":", label="guessing")
     axes.locator_params(axis="x", integer=True)
