@@ -4,12 +4,11 @@ Both sides are resized to 1.15 times the size wanted and the centre is cut out, 
 96, 224 out of 257). The two steps are one window, so that only pixels which are kept are computed.
 """
 
-import torch
 from jaxtyping import Float32
 from torch import Tensor
 
 from abomed.augment.chunks import in_chunks
-from abomed.augment.resample import Images, Window, resample
+from abomed.augment.resample import Images, blend, weigh_taps, whole_window
 
 _MARGIN = 1.15
 
@@ -19,21 +18,9 @@ def prepare(images: Images, size: int, *, chunk: int | None = None) -> Float32[T
 
     8-bit images are scaled to [0, 1]; others are expected there. `chunk` images are worked on at a time.
     """
-    return in_chunks(
-        lambda rows: resample(images[rows], _central_window(images[rows], size), size), images, size, chunk
-    )
-
-
-def _central_window(images: Images, size: int) -> Window:
-    """The window onto the centre, the same for every image. The margin is looked at, the image's end is not."""
-    rows, side = len(images), images.shape[-1]
+    side = images.shape[-1]
     resized = int(size * _MARGIN)
-    step = side / resized
-    pairs = torch.ones((rows, 2), dtype=torch.float64, device=images.device)
-    return Window(
-        origin=pairs * (round((resized - size) / 2) * step),
-        step=pairs * step,
-        low=torch.zeros_like(pairs, dtype=torch.int64),
-        high=torch.full_like(pairs, side, dtype=torch.int64),
-        widest=step,
-    )
+    # The margin is looked at where a pixel's neighbours lie in it; the image's end is not.
+    window = whole_window(side, round((resized - size) / 2), resized, images.device)
+    taps = weigh_taps(window, side, size)
+    return in_chunks(lambda rows: blend(images[rows], taps), images, size, chunk)

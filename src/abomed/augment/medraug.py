@@ -24,15 +24,15 @@ import functools
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float32, Float64, Int64, UInt8
+from jaxtyping import Float32, Float64, Int64, UInt8
 from torch import Tensor
 
 from abomed import rng
 from abomed.augment.chunks import in_chunks
 from abomed.augment.ops import DRAWS, geometry
-from abomed.augment.ops.plan import Plan, Rows, make_plan
+from abomed.augment.ops.plan import Plan, arrange, make_plan
 from abomed.augment.policies import Policy
-from abomed.augment.resample import Images, Window, resample
+from abomed.augment.resample import Images, Taps, blend, weigh_taps, whole_window
 
 MARGIN = 1.15
 """How much wider the resized image is than the view: as in evaluation."""
@@ -105,21 +105,43 @@ def apply(
 
     8-bit images are scaled to [0, 1]; others are expected there. `chunk` images are worked on at a time.
     """
-    wide = int(size * margin)
-    plan = make_plan(parameters.operation, parameters.magnitude, parameters.directions, parameters.pool)
+    if _picks(images):
+        return _apply_in_order(images, parameters, size, margin, chunk)
+    look, plan = _make_look(images, size, margin), _plan(parameters)
 
-    def shown(rows: Rows) -> Float32[Tensor, "chunk 3 size size"]:
-        part = images[rows] if isinstance(rows, slice) else images.index_select(0, rows)
-        seen = _look(part, plan.places[rows], plan.turned[rows], size, wide)
+    def shown(rows: slice) -> Float32[Tensor, "chunk 3 size size"]:
+        part = images[rows]
+        turned, kept = look.turn(part, plan.places[rows]), look.keep(part)
+        seen = torch.where(plan.turned[rows].view(-1, 1, 1, 1), turned, kept)
         for stage in range(plan.kind.shape[1]):  # Alg. 2, l. 8
-            seen = _change(seen, plan, plan.at(rows, stage))  # Alg. 2, l. 9
+            for kind, change in plan.changes.items():  # Alg. 2, l. 9
+                here = (plan.kind[rows, stage] == kind).view(-1, 1, 1, 1)
+                seen = torch.where(here, change(seen, plan.at(rows, stage)), seen)
         return seen
 
-    if not _picks(images):
-        return in_chunks(shown, images, size, chunk)  # Alg. 2, l. 5 to 12: all images at once
+    return in_chunks(shown, images, size, chunk)  # Alg. 2, l. 5 to 12: all images at once
+
+
+def _apply_in_order(
+    images: Images, parameters: MedRAugParameters, size: int, margin: float, chunk: int | None
+) -> Float32[Tensor, "rows 3 size size"]:
+    """`apply` where the host knows what happens to which image: each operation is given its images and no others."""
+    look = _make_look(images, size, margin)
+    order = arrange(parameters.operation, parameters.magnitude, parameters.pool)
+    plan = _plan(parameters[order])
     result = torch.empty((len(images), 3, size, size))
-    for rows in plan.order().split(chunk or max(1, _AT_ONCE // (3 * max(images.shape[-1], size) ** 2))):
-        result.index_copy_(0, rows, shown(rows))
+    for rows, turned in plan.chunks(chunk or max(1, _AT_ONCE // (3 * max(images.shape[-1], size) ** 2))):
+        part = images.index_select(0, order[rows])
+        seen = look.turn(part, plan.places[rows]) if turned else look.keep(part)
+        for stage in range(plan.kind.shape[1]):  # Alg. 2, l. 8
+            at = plan.at(rows, stage)
+            for kind, run in plan.runs(rows, stage):  # Alg. 2, l. 9
+                changed = plan.changes[kind](seen[run], _within(at, run))
+                if len(changed) == len(seen):
+                    seen = changed
+                else:
+                    seen[run] = changed
+        result.index_copy_(0, order[rows], seen)
     return result
 
 
@@ -145,66 +167,50 @@ def _table(policy: Policy, device: torch.device) -> Float32[Tensor, "entries 3"]
     return torch.tensor(rows, dtype=torch.float32, device=device)
 
 
-def _look(
-    images: Images,
-    places: Float64[Tensor, "rows 2 3"],
-    turned: Bool[Tensor, " rows"],
-    size: int,
-    wide: int,
-) -> Float32[Tensor, "rows 3 size size"]:
-    """The middle of each image, turned, in memory of its own."""
-    side = images.shape[-1]
-    first, fine = geometry.middle(wide, size), min(side, round(wide * _FINER))
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """The two ways to see an image: as in evaluation, or turned."""
 
-    def turn(images: Images, places: Float64[Tensor, "rows 2 3"]) -> Float32[Tensor, "rows 3 size size"]:
-        return geometry.warp(_resized(images, 0, fine, fine), places, size, wide)
+    size: int
+    wide: int
+    upright: Taps | None  # None: as it is, it has the size already
+    fine: Taps | None
 
-    if not _picks(images):
-        kept = _resized(images, first, size, wide)
-        return torch.where(turned.view(-1, 1, 1, 1), turn(images, places), kept)
-    here, elsewhere = turned.nonzero().flatten(), turned.logical_not().nonzero().flatten()
-    if not len(here):
-        return _resized(images, first, size, wide).contiguous()
-    if not len(elsewhere):
-        return turn(images, places)
-    seen = torch.empty((len(images), 3, size, size))
-    seen.index_copy_(0, here, turn(images.index_select(0, here), places[here]))
-    kept = _resized(images.index_select(0, elsewhere), first, size, wide)
-    return seen.index_copy_(0, elsewhere, kept.contiguous())
+    def keep(self, images: Images) -> Float32[Tensor, "rows 3 size size"]:
+        """The middle of each image, in memory of its own."""
+        return _scaled(images) if self.upright is None else blend(images, self.upright).contiguous()
+
+    def turn(
+        self, images: Images, places: Float64[Tensor, "rows 2 3"]
+    ) -> Float32[Tensor, "rows 3 size size"]:
+        """The middle of each image, turned."""
+        fine = _scaled(images) if self.fine is None else blend(images, self.fine)
+        return geometry.warp(fine, places, self.size, self.wide)
 
 
-def _resized(images: Images, first: int, size: int, wide: int) -> Float32[Tensor, "rows 3 size size"]:
-    """The `size` pixels from `first` on of images resized to `wide`."""
-    side = images.shape[-1]
-    if side == wide == size:
-        return images.float() if images.is_floating_point() else images / 255
-    pairs = torch.ones((len(images), 2), dtype=torch.float64, device=images.device)
-    window = Window(
-        origin=pairs * (first * side / wide),
-        step=pairs * (side / wide),
-        low=torch.zeros_like(pairs, dtype=torch.int64),
-        high=torch.full_like(pairs, side, dtype=torch.int64),
-        widest=side / wide,
-    )
-    return resample(images, window, size)
+def _make_look(images: Images, size: int, margin: float) -> _Look:
+    side, wide = images.shape[-1], int(size * margin)
+    fine = min(side, round(wide * _FINER))
+
+    def taps(first: int, size: int, wide: int) -> Taps | None:
+        if side == wide == size:
+            return None
+        return weigh_taps(whole_window(side, first, wide, images.device), side, size)
+
+    return _Look(size, wide, taps(geometry.middle(wide, size), size, wide), taps(0, fine, fine))
 
 
-def _change(
-    images: Float32[Tensor, "rows 3 size size"], plan: Plan, at: Rows
-) -> Float32[Tensor, "rows 3 size size"]:
-    """One operation of each image. At most one kind of change touches an image; `images` may be overwritten."""
-    for kind, change in plan.changes.items():
-        here = plan.kind.flatten()[at] == kind
-        if not _picks(images):
-            images = torch.where(here.view(-1, 1, 1, 1), change(images, at), images)
-            continue
-        rows = here.nonzero().flatten()
-        if len(rows) == len(images):
-            return change(images, at)
-        if len(rows):
-            assert isinstance(at, Tensor)
-            images.index_copy_(0, rows, change(images.index_select(0, rows), at[rows]))
-    return images
+def _scaled(images: Images) -> Float32[Tensor, "rows 3 side side"]:
+    return images.to(torch.float32, copy=True) if images.is_floating_point() else images / 255
+
+
+def _plan(parameters: MedRAugParameters) -> Plan:
+    return make_plan(parameters.operation, parameters.magnitude, parameters.directions, parameters.pool)
+
+
+def _within(at: slice, run: slice) -> slice:
+    """The part of a regular slice that a slice of its members names."""
+    return slice(at.start + run.start * at.step, at.start + run.stop * at.step, at.step)
 
 
 def _picks(images: Tensor) -> bool:

@@ -34,7 +34,7 @@ Images = UInt8[Tensor, "rows 3 side side"] | Float[Tensor, "rows 3 side side"]
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """Where the pixels of the result lie, in pixels of the source, one window for each image and axis.
+    """Where the pixels of the result lie, in pixels of the source: on each axis one window per image, or one for all.
 
     The first pixel begins at `origin`, each is `step` wide (negative: read backwards), and only the source's
     pixels from `low` to `high - 1` are looked at. `widest` bounds the steps on the host.
@@ -51,8 +51,8 @@ class Window:
 class Taps:
     """The pixels that make up each pixel of the result along one axis, and their shares."""
 
-    place: Int64[Tensor, "rows axes size taps"]
-    weight: Float32[Tensor, "rows axes size taps"]
+    place: Int64[Tensor, "windows axes size taps"]
+    weight: Float32[Tensor, "windows axes size taps"]
 
 
 def view_window(view: View, side: int, size: int) -> Window:
@@ -68,9 +68,25 @@ def view_window(view: View, side: int, size: int) -> Window:
     )
 
 
+def whole_window(side: int, first: int, wide: int, device: torch.device) -> Window:
+    """The window of all images that begins at pixel `first` of images resized to `wide`."""
+    pair = torch.ones((1, 2), dtype=torch.float64, device=device)
+    return Window(
+        origin=pair * (first * side / wide),
+        step=pair * (side / wide),
+        low=torch.zeros_like(pair, dtype=torch.int64),
+        high=torch.full_like(pair, side, dtype=torch.int64),
+        widest=side / wide,
+    )
+
+
 def resample(images: Images, window: Window, size: int) -> Float32[Tensor, "rows 3 size size"]:
     """What `window` shows of each image, in [0, 1]."""
-    taps = _taps(window, images.shape[-1], size)
+    return blend(images, weigh_taps(window, images.shape[-1], size))
+
+
+def blend(images: Images, taps: Taps) -> Float32[Tensor, "rows 3 size size"]:
+    """What `taps` take from each image, in [0, 1]."""
     (down, across), (down_weight, across_weight) = taps.place.unbind(1), taps.weight.unbind(1)
     if not images.dtype.is_floating_point:
         down_weight = down_weight * (1 / 255)
@@ -81,7 +97,7 @@ def resample(images: Images, window: Window, size: int) -> Float32[Tensor, "rows
     return _blend_lines(seen_down.mT, across, across_weight).mT
 
 
-def _taps(window: Window, side: int, size: int) -> Taps:
+def weigh_taps(window: Window, side: int, size: int) -> Taps:
     """The pixels within reach of each pixel of the result: at most 2·reach, for the interval is open."""
     tap = torch.arange(math.ceil(2 * max(window.widest, 1.0)), device=window.step.device)
     reach = window.step.abs().clamp(min=1).unsqueeze(2)
@@ -100,12 +116,12 @@ def _blend_lines(
 ) -> Float32[Tensor, "rows channels size width"]:
     """Every line of the result, a weighted sum of `taps` lines of the same image and channel."""
     rows, channels, side, width = images.shape
-    _, size, taps = place.shape
+    size, taps = place.shape[1:]
     first = torch.arange(rows * channels, device=images.device).view(rows, channels, 1, 1) * side
     lines = functional.embedding_bag(
         (first + place.unsqueeze(1)).view(-1, taps),
         images.float().reshape(-1, width),
-        per_sample_weights=weight.unsqueeze(1).expand(-1, channels, -1, -1).reshape(-1, taps),
+        per_sample_weights=weight.unsqueeze(1).expand(rows, channels, -1, -1).reshape(-1, taps),
         mode="sum",
     )
     return lines.view(rows, channels, size, width)

@@ -75,6 +75,10 @@ def warp(
     wide = size if wide is None else wide
     span, centre = size / wide, (2 * middle(wide, size) + size) / wide - 1
     place = (2 * torch.arange(size, dtype=torch.float64, device=matrix.device) + 1) / size - 1
+    # Where columns lie side by side in memory, as a resampled image's do, the transposed image is looked at instead:
+    # on a CPU in half the time.
+    if images.stride(2) == 1 and images.stride(3) > 1:
+        images, matrix = images.mT, matrix.flip(1)
     # Each coordinate is a sum of one that changes across and one that changes down.
     across = matrix[:, :, :1] * (span * place) + (matrix[:, :, 2:] * span + centre)
     down = matrix[:, :, 1:2] * (span * place)

@@ -5,11 +5,14 @@ Decisions a reader would question:
 - Operations of one kind are carried out together: all colour mixes, all density mixes, each tone alone. Every
   operation has a kind, so at each place in an image's list at most one step touches the image.
 - All matrices of all images are made at once: they are small, and many small steps cost more than their numbers.
+- `arrange` makes neighbours of images with like operations. The images of one step are then a slice, and so are
+  their matrices: nothing is picked out and put back.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64
@@ -17,8 +20,7 @@ from torch import Tensor
 
 from abomed.augment.ops import OPERATIONS, ColourMix, DensityMix, Geometric, Identity, Tone, geometry, mixes
 
-Rows = slice | Int64[Tensor, " chunk"]
-Change = Callable[[Tensor, Rows], Tensor]
+Change = Callable[[Tensor, slice], Tensor]
 
 _GEOMETRY = 1
 
@@ -35,20 +37,36 @@ class Plan:
     kind: Int64[Tensor, "rows operations"]
     changes: Mapping[int, Change]
 
-    def at(self, rows: Rows, stage: int) -> Rows:
+    def at(self, rows: slice, stage: int) -> slice:
         """Where the list has the operations number `stage` of `rows`."""
         count = self.kind.shape[1]
-        if isinstance(rows, slice):
-            return slice(rows.start * count + stage, rows.stop * count, count)
-        return rows * count + stage
+        return slice(rows.start * count + stage, rows.stop * count, count)
 
-    def order(self) -> Int64[Tensor, " rows"]:
-        """The images in an order in which those with like operations are neighbours: fewer and longer steps."""
-        order = torch.arange(len(self.turned), device=self.turned.device)
-        colours = self.kind.masked_fill(self.kind == _GEOMETRY, 0)
-        for key in (*colours.unbind(1), self.turned):  # the last key tells apart first
-            order = order[key[order].argsort(stable=True)]
-        return order
+    def chunks(self, most: int) -> Iterator[tuple[slice, bool]]:
+        """Slices of at most `most` images, all of which are turned, or none."""
+        for turned, first, last in _runs(self.turned.tolist()):
+            for start in range(first, last, most):
+                yield slice(start, min(start + most, last)), bool(turned)
+
+    def runs(self, rows: slice, stage: int) -> Iterator[tuple[int, slice]]:
+        """Neighbours among `rows` that undergo the same kind of change, each counted from the first of `rows`."""
+        for kind, first, last in _runs(self.kind[rows, stage].tolist()):
+            if kind in self.changes:
+                yield kind, slice(first, last)
+
+
+def arrange(
+    operation: Int64[Tensor, "rows operations"],
+    magnitude: Float32[Tensor, "rows operations"],
+    pool: tuple[str, ...],
+) -> Int64[Tensor, " rows"]:
+    """An order of the images in which those with like operations are neighbours: fewer and longer steps."""
+    kind = _kinds(operation, pool)
+    colours = kind.masked_fill(kind == _GEOMETRY, 0)
+    order = torch.arange(len(kind), device=kind.device)
+    for key in (*colours.unbind(1), _turned(kind, magnitude)):  # the last key tells apart first
+        order = order[key[order].argsort(stable=True)]
+    return order
 
 
 def make_plan(
@@ -59,13 +77,13 @@ def make_plan(
 ) -> Plan:
     """What `operation`, places in `pool`, means for each image."""
     rows, count = operation.shape
+    kind = _kinds(operation, pool)
+    turned = _turned(kind, magnitude)
     chosen, magnitude, directions = operation.flatten(), magnitude.flatten(), directions.flatten(0, 1)
-    kind, nothing = torch.zeros_like(chosen), torch.zeros_like(magnitude)
-    places = geometry.scale(nothing)
-    colours = densities = mixes.brightness(nothing, directions)
+    places = geometry.scale(torch.zeros_like(magnitude))
+    colours = densities = mixes.brightness(torch.zeros_like(magnitude), directions)
     for place, name in enumerate(pool):
         form, here = OPERATIONS[name], chosen == place
-        kind = torch.where(here, _kind(name), kind)
         if isinstance(form, Geometric):
             places = torch.where(here.view(-1, 1, 1), form.matrix(magnitude), places)
         elif isinstance(form, ColourMix):
@@ -85,10 +103,34 @@ def make_plan(
     by_stage = places.unflatten(0, (rows, count)).unbind(1)
     return Plan(
         places=functools.reduce(geometry.compose, by_stage, geometry.scale(magnitude.new_zeros(rows))),
-        turned=((kind == _GEOMETRY) & (magnitude != 0)).view(rows, count).any(1),
-        kind=kind.view(rows, count),
+        turned=turned,
+        kind=kind,
         changes={_kind(name): change(name) for name in pool if _kind(name) > _GEOMETRY},
     )
+
+
+def _kinds(
+    operation: Int64[Tensor, "rows operations"], pool: tuple[str, ...]
+) -> Int64[Tensor, "rows operations"]:
+    kind = torch.zeros_like(operation)
+    for place, name in enumerate(pool):
+        kind = torch.where(operation == place, _kind(name), kind)
+    return kind
+
+
+def _turned(
+    kind: Int64[Tensor, "rows operations"], magnitude: Float32[Tensor, "rows operations"]
+) -> Bool[Tensor, " rows"]:
+    return ((kind == _GEOMETRY) & (magnitude != 0)).any(1)
+
+
+def _runs(values: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Each value with where it begins and ends."""
+    first = 0
+    for value, group in groupby(values):
+        last = first + sum(1 for _ in group)
+        yield value, first, last
+        first = last
 
 
 def _kind(name: str) -> int:
