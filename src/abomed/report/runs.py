@@ -51,8 +51,9 @@ def draw_runs(runs: Sequence[RunCurves]) -> "Figure":
         window = 2 * (len(run.loss.values) // 20) + 1
         left.plot(run.loss.iterations, run.loss.values, color=colour, lw=0.6, alpha=0.25)
         left.plot(
-            run.loss.iterations, smooth(run.loss.values, window), color=colour, lw=1.8, label=plain(run.name)
-        )
+            run.loss.iterations, smooth(run.loss.values, window), color=colour, lw=1.8, marker=marker, ms=4,
+            markevery=max(1, len(run.loss.values) // 8), label=plain(run.name),
+        )  # fmt: skip
         if len(run.validation.values):
             widths = run.validation.half_widths
             right.errorbar(
