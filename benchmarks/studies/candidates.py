@@ -85,7 +85,7 @@ def answer_by_prototypes(features: TaskFeatures, tasks: TaskList) -> Bool[Tensor
 def answer_by_regression(
     sets: Mapping[str, ImageSet], tasks: TaskList, describe: Callable[[Tensor], Tensor]
 ) -> Bool[Tensor, "tasks query"]:
-    """scikit-learn's logistic regression, with its defaults, on columns standardised by the support set."""
+    """scikit-learn's logistic regression, with its own ridge, on columns standardised by the support set."""
     unique, place = torch.cat([tasks.support, tasks.query], 1).unique(return_inverse=True)
     table = describe(packed_images(sets, unique))
     spec = tasks.episodes.spec
@@ -97,8 +97,11 @@ def answer_by_regression(
         spread = torch.where(spread > 0, spread, torch.ones_like(spread))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model = LogisticRegression(max_iter=200).fit(((support - mean) / spread).numpy(), labels)
-        right.append(torch.from_numpy(model.predict(((query - mean) / spread).numpy())) == asked)
+            # In an orthonormal basis of the rows: the same problem in as many columns as there are rows.
+            support, query = (support - mean) / spread, (query - mean) / spread
+            basis = torch.linalg.qr(support.T).Q
+            model = LogisticRegression(max_iter=1000).fit((support @ basis).numpy(), labels)
+        right.append(torch.from_numpy(model.predict((query @ basis).numpy())) == asked)
     return torch.stack(right)
 
 

@@ -42,7 +42,7 @@ from benchmarks.studies.practice import add_arguments, load_all, raw_features
 from benchmarks.studies.task_features import ImageSet, TaskList, base_tasks, novel_tasks, open_sets
 
 LEVEL = 0.9
-BASE_SHOTS, BASE_TASKS, BASE_QUERIES = (1, 3, 5, 10, 20), 100, 5
+BASE_QUERIES = 5
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,22 @@ class Subject:
 def main() -> None:
     parser = add_arguments(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--shots", type=int, nargs="+", default=[5, 10])
+    parser.add_argument("--base-shots", type=int, nargs="+", default=[1, 3, 5, 10, 20])
+    parser.add_argument("--base-tasks", type=int, default=100, help="of each set and number of shots")
     arguments = parser.parse_args()
     sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments.trained)
     body: dict[str, Any] = {
         "environment": describe_environment(choose_device("cpu")),
-        "settings": {"tasks": arguments.tasks, "queries": arguments.queries, "base_tasks": BASE_TASKS},
+        "settings": {
+            "tasks": arguments.tasks,
+            "queries": arguments.queries,
+            "base_tasks": arguments.base_tasks,
+        },
         "experience": {},
         "rows": {},
     }
     for subject in subjects(sets, models):
-        known = gather_experience(sets, subject, models, arguments.cache)
+        known = gather_experience(sets, subject, models, arguments)
         body["experience"][subject.title] = known.model_dump(mode="json")
         for name in subject.tested:
             for shots in arguments.shots:
@@ -109,16 +115,16 @@ def blocks_of(
 
 
 def gather_experience(
-    sets: Mapping[str, ImageSet], subject: Subject, models: Mapping[str, Model], cache: Path
+    sets: Mapping[str, ImageSet], subject: Subject, models: Mapping[str, Model], arguments: argparse.Namespace
 ) -> Experience:
     """What base-class tasks of the subject's sets teach."""
     by_shots: dict[int, BaseTasks] = {}
     widths: tuple[int, ...] = ()
-    for shots in BASE_SHOTS:
+    for shots in arguments.base_shots:
         parts: list[BaseTasks] = []
         for name in subject.sets:
-            tasks = base_tasks(sets, name, shots, BASE_TASKS, BASE_QUERIES)
-            blocks = blocks_of(sets, tasks, name, subject, models, cache)
+            tasks = base_tasks(sets, name, shots, arguments.base_tasks, BASE_QUERIES)
+            blocks = blocks_of(sets, tasks, name, subject, models, arguments.cache)
             widths, spec = blocks.widths, tasks.episodes.spec
             parts.append(
                 BaseTasks(

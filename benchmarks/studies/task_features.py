@@ -39,7 +39,7 @@ from abomed.models import Backbone
 from abomed.models.backbone import extract
 
 SEED = EvaluateSettings().evaluation_seed
-MOST_OF_A_CLASS, REFERENCE, EXTRA, FEW_SHOTS = 120, 300, 5, 5
+MOST_OF_A_CLASS, REFERENCE, EXTRA, FEW_SHOTS, PART = 120, 300, 2, 5, 20
 LARGE_SIDE = 257
 
 
@@ -144,7 +144,7 @@ def _draw(
     siblings = torch.tensor(other, dtype=torch.int64) + own.first
     strange = torch.cat([each.reference + each.first for each in sets.values() if each.name != name])
     return TaskList(
-        f"{name}-{side}-{spec.shots}-shot-{tasks}x{spec.queries}",
+        f"{name}-{side}-{spec.shots}-shot-{spec.queries}-query",
         episodes,
         episodes.support.flatten(1) + own.first,
         episodes.query.flatten(1) + own.first,
@@ -158,8 +158,9 @@ def _class(of: ImageSet, number: int) -> str:
 
 
 def _pick(numbers: Int64[Tensor, " n"], shape: tuple[int, int], seed: int) -> Int64[Tensor, "tasks extra"]:
-    drawn = torch.randint(len(numbers), shape, generator=torch.Generator().manual_seed(seed))
-    return numbers[drawn]
+    """The first tasks get the same numbers however many follow."""
+    drawn = torch.rand(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return numbers[(drawn * len(numbers)).long()]
 
 
 def packed_images(
@@ -176,21 +177,34 @@ def packed_images(
 def task_features(
     sets: Mapping[str, ImageSet], tasks: TaskList, backbone: Backbone, name: str, cache: Path
 ) -> TaskFeatures:
-    """The features of a backbone that answers by the support's statistics, task by task."""
-    file = cache / f"{tasks.name}-{name}.safetensors"
-    if not file.exists():
-        rows = tasks.rows
-        unique, place = rows.unique(return_inverse=True)
-        shown = prepare(packed_images(sets, unique), backbone.image_size, chunk=64)
-        first = tasks.support.shape[1]
-        done = []
-        with torch.inference_mode():
-            for row in place:
-                images = shown[row].unsqueeze(0)
-                found = extract(backbone, images[:, :first], images[:, first:], "support")
-                done.append(torch.cat([found.support, found.query], 1))
-        save_file({"features": torch.cat(done)}, file)
-    return TaskFeatures(*load_file(file)["features"].split(tasks.sizes, 1))
+    """The features of a backbone that answers by the support's statistics, task by task.
+
+    They are kept part by part, so that what was killed goes on, and more tasks are added to fewer.
+    """
+    parts = []
+    for first in range(0, len(tasks.rows), PART):
+        rows = tasks.rows[first : first + PART]
+        file = cache / f"{tasks.name}-{name}-{first}-{len(rows)}.safetensors"
+        if not file.exists():
+            found = _forward(sets, rows, tasks.support.shape[1], backbone)
+            save_file({"features": found}, file.with_suffix(".new"))
+            file.with_suffix(".new").replace(file)
+        parts.append(load_file(file)["features"])
+    return TaskFeatures(*torch.cat(parts).split(tasks.sizes, 1))
+
+
+def _forward(
+    sets: Mapping[str, ImageSet], rows: Int64[Tensor, "tasks rows"], support: int, backbone: Backbone
+) -> Float32[Tensor, "tasks rows dim"]:
+    unique, place = rows.unique(return_inverse=True)
+    shown = prepare(packed_images(sets, unique), backbone.image_size, chunk=64)
+    done = []
+    with torch.inference_mode():
+        for row in place:
+            images = shown[row].unsqueeze(0)
+            found = extract(backbone, images[:, :support], images[:, support:], "support")
+            done.append(torch.cat([found.support, found.query], 1))
+    return torch.cat(done)
 
 
 def image_features(
@@ -198,17 +212,21 @@ def image_features(
 ) -> TaskFeatures:
     """The features of a backbone that keeps the statistics of its training, image by image."""
     file = cache / f"images-{name}.safetensors"
-    known = load_file(file) if file.exists() else {"numbers": torch.zeros(0, dtype=torch.int64)}
+    known = load_file(file) if file.exists() else {}
+    if not known:
+        known = {
+            "numbers": torch.zeros(0, dtype=torch.int64),
+            "features": torch.zeros(0, backbone.feature_count),
+        }
     rows = tasks.rows
     missing = rows.unique()
     missing = missing[~torch.isin(missing, known["numbers"])]
-    if len(missing):
-        new = torch.cat(list(_read_features(sets, missing, backbone)))
-        known = {
-            "numbers": torch.cat([known["numbers"], missing]),
-            "features": torch.cat([known["features"], new]) if "features" in known else new,
-        }
-        save_file(known, file)
+    for some in missing.split(4 * ROWS) if len(missing) else ():
+        new = torch.cat(list(_read_features(sets, some, backbone)))
+        pairs = (("numbers", some), ("features", new))
+        known = {key: torch.cat([known[key], more]) for key, more in pairs}
+        save_file(known, file.with_suffix(".new"))
+        file.with_suffix(".new").replace(file)
     order = known["numbers"].argsort()
     place = order[torch.searchsorted(known["numbers"][order], rows)]
     return TaskFeatures(*known["features"][place].split(tasks.sizes, 1))
