@@ -76,8 +76,8 @@ def hsv_shift(images: Images, magnitude: Magnitude, directions: Directions) -> I
     change = magnitude.unsqueeze(1) * directions[:, :HSV_DRAWS]
     turn, factor = _per_image(change[:, 0] * (3 / math.pi)), _per_image(1 + change[:, 1])
     red, green, blue = images.split(1, dim=1)
-    value, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
-    chroma = value - least
+    value = torch.maximum(torch.maximum(red, green), blue)
+    chroma = value - torch.minimum(torch.minimum(red, green), blue)
     part = chroma.clamp(min=torch.finfo(images.dtype).tiny)
     hue = torch.where(
         value == red,
@@ -85,10 +85,11 @@ def hsv_shift(images: Images, magnitude: Magnitude, directions: Directions) -> I
         torch.where(value == green, 2 + (blue - red) / part, 4 + (red - green) / part),
     )
     chroma = torch.minimum(chroma * factor, value)
-    # Each channel falls from the value by the chroma as the hue leads away from it, in sixths of the circle.
-    places = [torch.remainder(hue + (turn + away), 6) for away in (5, 3, 1)]
-    fallen = torch.cat([torch.minimum(place, 4 - place) for place in places], dim=1).clamp_(0, 1)
-    return torch.sub(value, fallen.mul_(chroma)).clamp_(0, 1)
+    # In sixths of the circle: each channel falls from the value by the chroma as the hue leads away from its own. The
+    # hue is within -1 and 5 and turned by less than 1, so two folds bring it to that distance, whichever way it is.
+    own = torch.arange(0, -6, -2, device=images.device).view(1, 3, 1, 1)
+    fallen = (hue + turn + own).abs_().sub_(3).abs_().sub_(2).clamp_(-1, 0)
+    return fallen.mul_(chroma).add_(value).clamp_(0, 1)
 
 
 def _per_image(values: Float[Tensor, " rows"]) -> Float[Tensor, "rows 1 1 1"]:
