@@ -9,6 +9,7 @@ from scipy.stats import chisquare, kstest
 
 from abomed.augment import evaluation, medraug
 from abomed.augment.medraug import MARGIN, MedRAugParameters
+from abomed.augment.ops.plan import arrange, make_plan
 from abomed.config.policies import POLICIES, Policy, load_policy
 from tests.oracles import augment_ops as oracle
 
@@ -140,6 +141,27 @@ def test_permuting_the_batch_permutes_the_result() -> None:
     order = torch.randperm(30, generator=torch.Generator().manual_seed(1))
     found = medraug.apply(images[order], parameters[order], SIZE)
     torch.testing.assert_close(found, medraug.apply(images, parameters, SIZE)[order], atol=1e-5, rtol=0)
+
+
+def test_images_with_like_operations_become_neighbours() -> None:
+    parameters = drawn(of("breakhis", operations=3), torch.arange(300))
+    order = arrange(parameters.operation, parameters.magnitude, parameters.pool)
+    assert torch.equal(order.sort().values, torch.arange(300))
+    arranged = parameters[order]
+    plan = make_plan(arranged.operation, arranged.magnitude, arranged.directions, arranged.pool)
+    chunks = list(plan.chunks(40))
+    assert [row for rows, _ in chunks for row in range(rows.start, rows.stop)] == list(range(300))
+    assert all(rows.stop - rows.start <= 40 for rows, _ in chunks)
+    for rows, turned in chunks:
+        assert (plan.turned[rows] == turned).all()
+        for stage in range(3):
+            told = torch.zeros(rows.stop - rows.start, dtype=torch.int64)
+            for kind, run in plan.runs(rows, stage):
+                told[run] = kind
+            changed = torch.isin(plan.kind[rows, stage], torch.tensor(list(plan.changes)))
+            assert torch.equal(told, torch.where(changed, plan.kind[rows, stage], 0))
+    steps = sum(len(list(plan.runs(rows, stage))) for rows, _ in chunks for stage in range(3))
+    assert steps < 300, "of 900 operations"
 
 
 def test_equal_images_of_a_batch_look_different() -> None:

@@ -198,6 +198,18 @@ def test_a_view_without_change_is_the_middle() -> None:
     torch.testing.assert_close(warp(images, nothing, 13, 20), expected, atol=1e-12, rtol=0)
 
 
+def test_a_transposed_image_in_memory_is_looked_at_the_same_way() -> None:
+    """The short way for what a resampling leaves in memory."""
+    images = stained(3, 18)
+    places = OPERATIONS["rotate"].matrix(torch.tensor([20.0, -75.0, 160.0], dtype=torch.float64))  # type: ignore[attr-defined]
+    places = compose(places, OPERATIONS["shear-x"].matrix(torch.full((3,), 0.2, dtype=torch.float64)))  # type: ignore[attr-defined]
+    on_its_side = images.mT.contiguous().mT
+    assert on_its_side.stride(2) == 1
+    for size, wide in ((18, 18), (11, 14)):
+        expected = warp(images, places, size, wide)
+        torch.testing.assert_close(warp(on_its_side, places, size, wide), expected, atol=1e-12, rtol=0)
+
+
 def test_opposite_magnitudes_undo_each_other() -> None:
     by = torch.tensor([0.3, -0.7], dtype=torch.float64)
     scale = OPERATIONS["scale"]
@@ -247,3 +259,13 @@ def test_grey_stays_grey() -> None:
     grey = torch.linspace(0, 1, 5, dtype=torch.float64).view(5, 1, 1, 1).expand(5, 3, 4, 4)
     found = OPERATIONS["hsv-shift"](grey, torch.ones(5, dtype=torch.float64), directions(5))
     torch.testing.assert_close(found, grey)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_gives_the_same(name: str) -> None:
+    images, magnitude, moves = stained(4, 40), magnitudes(name), directions(4)
+    here = OPERATIONS[name](images, magnitude, moves)
+    there = OPERATIONS[name](images.cuda(), magnitude.cuda(), moves.cuda())
+    torch.testing.assert_close(there.cpu(), here, atol=1e-10, rtol=0)
