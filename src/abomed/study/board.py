@@ -112,8 +112,9 @@ def last_iteration(run: Path) -> int:
 def describe_cell(cell: CellSpec) -> str:
     """A cell in a few words."""
     parts = [cell.label or cell.method, cell.data]
-    if cell.split.startswith("leave-classes-out:"):
-        parts.append(cell.split.removeprefix("leave-classes-out:"))
+    novel = cell.split.removeprefix("leave-classes-out:")
+    if novel != cell.split and novel.count("+") == 2:  # one of many splits
+        parts.append(novel.replace("+", ", "))
     if cell.shots is not None:
         parts.append(f"{cell.shots}-shot")
     searched = (values for section, values in cell.settings.items() if section in ("inner", "outer"))

@@ -116,7 +116,8 @@ def patients(folder: StudyFolder, study: str) -> tuple[list[Apart], str]:
     tests: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
     for each in known_cells(folder, study):
         for test, row in each.tests():
-            alike = test.model_dump_json(exclude={"name", "disjoint"})
+            shots = test.shots or each.cell.shots  # tasks of one shape, also where the training says it
+            alike = test.model_copy(update={"shots": shots}).model_dump_json(exclude={"name", "disjoint"})
             sides = tests.setdefault((each.cell.data, each.label, alike), {})
             sides.setdefault(test.disjoint, []).append(row)
     pairs = []

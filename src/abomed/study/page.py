@@ -60,6 +60,7 @@ class ShownStudy:
     share: float
     standing: str
     sheets: tuple[ShownSheet, ...]
+    notes: tuple[str, ...]
     figures: tuple[Drawn, ...]
     failures: tuple[str, ...]
 
@@ -95,10 +96,12 @@ def _studies(folder: StudyFolder, device: str) -> Iterator[ShownStudy]:
             standing += (
                 f", about {minutes:,.0f} min open" if minutes < 600 else f", about {minutes / 60:,.0f} h open"
             )
+        sheets = tuple(_show(table) for table in tables)
+        notes = tuple(dict.fromkeys(note for sheet in sheets for note in sheet.notes))
         yield ShownStudy(
             name, study.title, study.about, study.remark,
             round(100 * done / max(1, done + waiting + failed), 1), standing,
-            tuple(_show(table) for table in tables), tuple(draw_figures(folder, name)),
+            sheets, notes, tuple(draw_figures(folder, name)),
             tuple(dict.fromkeys(error for place in places for error in place.failed)),
         )  # fmt: skip
 

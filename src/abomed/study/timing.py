@@ -16,7 +16,7 @@ Decisions a reader would question:
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -72,28 +72,29 @@ class StageClock:
 
 
 @dataclass(frozen=True, eq=False)
-class TimedSource:
+class TimedSource(TaskSource):
     """A list of tasks whose drawing and showing are timed apart."""
 
-    source: TaskSource
     clock: StageClock
+
+    @classmethod
+    def of(cls, source: TaskSource, clock: StageClock) -> "TimedSource":
+        return cls(**{each.name: getattr(source, each.name) for each in fields(source)}, clock=clock)
 
     def draw(self, first: int, count: int) -> Episodes:
         with self.clock("data"):
-            return self.source.draw(first, count)
+            return super().draw(first, count)
 
     def show(self, episodes: Episodes, first: int) -> TaskImages:
         seconds = self.clock.seconds
         before = seconds["data"]
         with self.clock("data"):
-            gather(self.source.images, episodes)
+            gather(self.images, episodes)
+        gathered = seconds["data"] - before
         with self.clock("augmentation"):
-            shown = self.source.show(episodes, first)
-        seconds["augmentation"] -= seconds["data"] - before  # `show` has gathered once more
+            shown = super().show(episodes, first)
+        seconds["augmentation"] -= gathered  # `show` has gathered once more
         return shown
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
 
 
 def time_iteration(plan: Plan, device: torch.device, tell: Callable[[str, int, int], None]) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def _watched(loop: Loop, clock: StageClock) -> Iterator[None]:
     torch.autograd.backward = clock.wrap("backward", backward)
     torch.autograd.grad = clock.wrap("backward", grad)
     loop.method = _TimedMethod(method, clock)  # type: ignore[assignment]
-    loop.source = TimedSource(source, clock)  # type: ignore[assignment]
+    loop.source = TimedSource.of(source, clock)
     loop.iterate = clock.wrap("update", iterate)  # type: ignore[method-assign]
     try:
         yield
