@@ -61,8 +61,8 @@ TOLD = {
         "BreaKHis at 400x, 1,820 images of 8 classes.",
         (
             "Meta-training on this archive made new classes no better: see the untrained accuracy beside it.",
-            "Most of the accuracy of its test is recognition of the slide: with other patients that of another network "
-            "fell from 62 to 40 %.",
+            "Most of the accuracy of its test is recognition of the slide: with other patients that of another "
+            "network fell from 62 to 40 %.",
         ),
     ),
     "synthetic": Told(
