@@ -13,9 +13,10 @@ from abomed.config.study import TableSpec
 from abomed.study.claims import best_rows, compare_rows
 from abomed.study.grid import load_study
 from abomed.study.paper import Published
+from abomed.study.places import Place, Sample, Table
 from abomed.study.render import lay_out, render, to_latex, to_markdown, write_place
 from abomed.study.store import StudyFolder
-from abomed.study.table import Place, Sample, Table, fill_tables
+from abomed.study.table import fill_tables
 from tests.study.made_up import made_up_study
 
 TASKS = 40

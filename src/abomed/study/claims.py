@@ -27,7 +27,7 @@ from abomed.engine.differences import (
     correct,
     paired_difference,
 )
-from abomed.study.table import CLAIM_SEEDS, Key, Place, Table
+from abomed.study.places import CLAIM_SEEDS, Key, Place, Table
 
 Corrections = Mapping[Unit, Correction]
 CORRECTIONS: Corrections = {"tasks": "max-t", "seeds": "holm"}

@@ -9,9 +9,10 @@ from abomed import __version__
 from abomed.report.page import write_page
 from abomed.study.figures import Drawn, draw_figures
 from abomed.study.grid import STUDIES, load_study
+from abomed.study.places import Table
 from abomed.study.render import Line, Sheet, lay_out
 from abomed.study.store import StudyFolder
-from abomed.study.table import Table, fill_tables
+from abomed.study.table import fill_tables
 
 COMMANDS = """abomed study list                                      # what there is
 abomed study run NAME --data pap-smear=PATH isic2018=PATH   # goes on wherever it was stopped

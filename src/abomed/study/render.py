@@ -17,13 +17,10 @@ from itertools import groupby
 from typing import Any, Literal
 
 from abomed.study.claims import Claim, best_rows, compare_rows
-from abomed.study.table import Key, Place, Table
+from abomed.study.names import NAMES
+from abomed.study.places import Key, Place, Table
 
 Format = Literal["markdown", "csv", "latex"]
-NAMES = {
-    "pap-smear": "Pap-smear", "isic2018": "ISIC 2018", "breakhis400": "BreaKHis 400X", "bchi": "BCHI",
-    "synthetic": "synthetic",
-}  # fmt: skip
 LEAVE_OUT = "leave-classes-out:"
 
 

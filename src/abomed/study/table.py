@@ -9,117 +9,23 @@ Decisions a reader would question:
 - A result on other images than its neighbours' (another pack of the same data set) is named under the table.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float64
-from torch import Tensor
 
 from abomed.config.study import CellSpec, EvaluationSpec, Study, TableSpec
-from abomed.engine.intervals import Interval, over_seeds, over_tasks
 from abomed.study.address import definition, resolve, spec_key
+from abomed.study.earlier import tell_earlier
 from abomed.study.estimate import Estimator
 from abomed.study.grid import cells_of
-from abomed.study.paper import Published, published
+from abomed.study.paper import published
+from abomed.study.places import Key, Place, Sample, Table
 from abomed.study.store import StudyFolder
 from abomed.study.timing import STAGES
 
-CLAIM_SEEDS = 5
-
-Key = tuple[Any, ...]
 Body = Mapping[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """One measured value: of a seed, and of what else a place is the mean over."""
-
-    seed: int
-    over: Key
-    value: float
-    tasks: Float64[Tensor, " tasks"] | None  # accuracy of each task
-    episodes: str
-    fixed: bool  # no training, so no seed can change it
-
-
-@dataclass(eq=False)
-class Place:
-    """One place of a table."""
-
-    row: Key
-    column: Key
-    samples: list[Sample] = field(default_factory=list)
-    open_cells: int = 0
-    open_seconds: float = 0.0
-    failed: list[str] = field(default_factory=list)
-    impossible: str = ""
-    paper: Published | None = None
-
-    @property
-    def mean(self) -> float | None:
-        return sum(each.value for each in self.samples) / len(self.samples) if self.samples else None
-
-    @property
-    def by_seed(self) -> dict[int, float]:
-        """The mean of every seed."""
-        seeds = dict.fromkeys(each.seed for each in self.samples)
-        return {seed: _mean(each.value for each in self.samples if each.seed == seed) for seed in seeds}
-
-    @property
-    def by_over(self) -> dict[Key, float]:
-        """The mean of everything else a place is the mean over: splits of the classes, say."""
-        kinds = dict.fromkeys(each.over for each in self.samples)
-        return {kind: _mean(each.value for each in self.samples if each.over == kind) for kind in kinds}
-
-    @property
-    def is_fixed(self) -> bool:
-        return bool(self.samples) and all(each.fixed for each in self.samples)
-
-    @property
-    def episodes(self) -> str:
-        """The hash of the one list of tasks behind it; empty where there are several, or none."""
-        hashes = {each.episodes for each in self.samples}
-        return hashes.pop() if len(hashes) == 1 and self.samples[0].tasks is not None else ""
-
-    @property
-    def task_values(self) -> Float64[Tensor, " tasks"] | None:
-        """Every task's accuracy, averaged over the seeds."""
-        if not self.episodes:
-            return None
-        return torch.stack([each.tasks for each in self.samples if each.tasks is not None]).mean(0)
-
-    @property
-    def over_tasks(self) -> Interval | None:
-        values = self.task_values
-        return None if values is None or len(values) < 2 else over_tasks(values)
-
-    @property
-    def over_seeds(self) -> Interval | None:
-        """Student's interval; None below five seeds."""
-        values = list(self.by_seed.values())
-        return over_seeds(torch.tensor(values)) if len(values) >= CLAIM_SEEDS and not self.is_fixed else None
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """The places of one table in the order of the study."""
-
-    study: Study
-    spec: TableSpec
-    rows: tuple[Key, ...]
-    columns: tuple[Key, ...]
-    places: Mapping[tuple[Key, Key], Place]
-    remarks: tuple[str, ...]
-
-    def place(self, row: Key, column: Key) -> Place | None:
-        return self.places.get((row, column))
-
-    @property
-    def open_seconds(self) -> float:
-        return sum(place.open_seconds for place in self.places.values())
 
 
 def fill_tables(
@@ -134,7 +40,8 @@ def fill_tables(
         for body in found[id(cell)]:
             if body["state"] == "finished" and body["seconds"]:
                 estimator.learn(body, cell, resolve(cell))
-    return tuple(_fill(study, spec, cells, found, estimator) for spec in study.tables)
+    results = folder.path.resolve().parent
+    return tuple(_fill(study, spec, cells, found, estimator, results) for spec in study.tables)
 
 
 def _fill(
@@ -143,6 +50,7 @@ def _fill(
     cells: Iterable[CellSpec],
     found: Mapping[int, Iterable[Body]],
     estimator: Estimator,
+    results: Path,
 ) -> Table:
     places: dict[tuple[Key, Key], Place] = {}
     digests: dict[str, set[str]] = {}
@@ -162,7 +70,8 @@ def _fill(
     for row in rows if spec.paper else ():
         for column in columns:
             _publish(places.setdefault((row, column), Place(row, column)), spec)
-    return Table(study, spec, rows, columns, places, _remarks(estimator, digests, places))
+    earlier = tell_earlier(results, spec.evaluation[0]) if study.name == "main" else ()
+    return Table(study, spec, rows, columns, places, (*_remarks(estimator, digests, places), *earlier))
 
 
 def _order(study: Study, spec: TableSpec, columns: Iterable[Key]) -> tuple[Key, ...]:
@@ -293,9 +202,3 @@ def _remarks(
         if len(seen) > 1:
             remarks.append(f"The results on {name} come from {len(seen)} different packs of it.")
     return tuple(remarks)
-
-
-def _mean(values: Iterable[float]) -> float:
-    listed = list(values)
-    mean: float = math.fsum(listed) / len(listed)
-    return mean
