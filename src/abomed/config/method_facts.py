@@ -133,8 +133,9 @@ FACTS: dict[str, Facts] = {
         "backbone, initial head, step sizes and normalisation weights of each step",
         "all but normalisation weights",
         "Antoniou et al. 2019",
-        "The best validated weights instead of an ensemble; running statistics, which the official code collects and "
-        "never reads, are not collected",
+        "Order and outer rate are annealed as the paper says; its code's settings for mini-ImageNet do neither. The "
+        "best validated weights instead of an ensemble; running statistics, which the code collects and never reads, "
+        "are not collected",
         _maml_plus,
     ),
     "imaml": Facts(

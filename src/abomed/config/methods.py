@@ -146,7 +146,7 @@ class MAMLPlusSettings(InnerLoopSettings):
     adapt_steps: Steps = 5
     """Adaptation steps in testing; beyond `steps`, the last learned step's rates and norms hold."""
 
-    multi_step: Share = 0.1
+    multi_step: Share = 0.15
     """Share of the training during which the query losses of all steps count, the last one more and more."""
 
     first_order: Share = 0.5
