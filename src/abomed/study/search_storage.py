@@ -8,11 +8,14 @@ Decisions a reader would question:
 - The journal's lock is named by an absolute path: a symbolic or relative name would be looked up from elsewhere.
 - A line that a dying machine wrote by half would make the journal unreadable from the next line on. It is cut off
   when the journal is opened.
+- Two workers that come first to an empty database both make its tables, and one fails. It looks again, and finds
+  them.
 - What `tpe` proposes depends on the search's seed and the trial's number alone: a worker that comes back after a
   kill does not propose its first points again.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 JOURNAL = "journal.jsonl"
 UNJUDGED = 4  # trainings that are never stopped by the median
+_WAITS = (0.5, 1.0, 2.0)  # seconds between attempts to open a database that is being filled
 _SPREAD = 1_000_003  # between the seeds of neighbouring searches
 
 
@@ -98,7 +102,7 @@ def _cut_half_line(path: Path) -> None:
 def _open_database(url: str) -> "BaseStorage":
     from optuna.storages import RDBStorage
     from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import IntegrityError, ProgrammingError, SQLAlchemyError
 
     try:
         shown = make_url(url).render_as_string(hide_password=True)
@@ -108,6 +112,11 @@ def _open_database(url: str) -> "BaseStorage":
             right="postgresql://user:password@host/name, or no --storage for a file",
         ) from None  # fmt: skip
     try:
+        for wait in _WAITS:
+            try:
+                return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
+            except (IntegrityError, ProgrammingError):
+                time.sleep(wait)
         return RDBStorage(url, engine_kwargs={"pool_pre_ping": True})
     except ImportError as error:
         raise ConfigError(
