@@ -6,11 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from abomed.cli import main
-from abomed.cli.study_progress import first_line, spell
+from abomed.cli.study_progress import _draw, first_line, spell
+from abomed.study.board import Board, Entry
+from abomed.study.store import StudyFolder
 from tests.oracles.engine import make_pack
-from tests.study.made_up import TOML
+from tests.study.made_up import TOML, made_up_cells
 
 OURS = '[[rows]]\nlabel = "ours"'
 ELSEWHERE = '[[rows]]\nlabel = "elsewhere"\ndata = "bchi"\nseeds = 1\n\n'
@@ -124,6 +127,23 @@ def test_the_list_names_every_study(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "1,215" in said
     assert "synthetic" in said
+
+
+def test_the_live_table_shows_who_is_at_work_and_for_how_long(tmp_path: Path) -> None:
+    cells = made_up_cells()
+    entries = [Entry(cell, seconds=60.0) for cell in cells]
+    entries[0].state, entries[0].done, entries[0].total = "running", 4, 8
+    entries[1].state, entries[1].error = "failed", "it broke\nbadly"
+    board = Board(StudyFolder(tmp_path), entries, workers=2)
+    board.refresh = lambda: None  # type: ignore[method-assign]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(_draw(board))
+    text = console.export_text()
+    assert "4 of 8" in text
+    assert "it broke" in text
+    assert "badly" not in text
+    left = 60 * (1 - 0.8 / 2) + 2 * 60  # half of a training, and two cells
+    assert f"0 of 4 finished, 1 failed, 1 at work, about {left / 2:.0f} s left" in text
 
 
 def test_durations_and_errors_are_short() -> None:

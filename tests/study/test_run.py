@@ -2,12 +2,15 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from abomed.config.study import CellSpec
+from abomed.data.packed import open_pack
 from abomed.engine.lock import RunLock
+from abomed.study.address import plan_cell
 from abomed.study.board import last_iteration
 from abomed.study.cell import Job, run_job
 from abomed.study.run import Summary, run_study
@@ -114,6 +117,42 @@ def test_a_cell_that_another_process_holds_is_left_to_it(pack: Path, tmp_path: P
     with RunLock(folder.lock_of(body["key"])):
         assert run_job(_job(pack, tmp_path, cell)).state == "held"
     assert run_job(_job(pack, tmp_path, cell)).state == "finished"
+
+
+def test_a_study_waits_for_the_cells_that_others_hold(pack: Path, tmp_path: Path) -> None:
+    """The other process leaves without a result: the cell is computed here."""
+    cell = made_up_cells(label="mean colour")[0]
+    folder = StudyFolder(tmp_path)
+    folder.prepare()
+    plan = plan_cell(cell, {"synthetic": open_pack(pack)})
+    lock = RunLock(folder.lock_of(plan.key))
+    lock.__enter__()
+    seen: list[str] = []
+    timer = threading.Timer(1.5, lambda: lock.__exit__(None, None, None))
+    timer.start()
+    summary = run_study(
+        [cell], tmp_path, {"synthetic": pack}, workers=1, device="cpu",
+        watch=lambda _, entry: seen.append("" if entry is None else entry.state),
+    )  # fmt: skip
+    assert summary.board.counts() == {"finished": 1}
+    assert summary.seconds > 1.4
+    assert seen == ["", "running", "waiting", "running", "finished"]
+
+
+def test_stopping_loses_nothing_that_was_finished(undisturbed: Path, pack: Path, tmp_path: Path) -> None:
+    folder, calls = StudyFolder(tmp_path), 0
+
+    def stop() -> bool:
+        nonlocal calls
+        calls += 1
+        return calls > 12
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(made_up_cells(), tmp_path, {"synthetic": pack}, workers=1, device="cpu", stop=stop)
+    assert len(list(folder)) < 4
+    assert not list(tmp_path.rglob("run.lock"))
+    _run(tmp_path, pack)
+    assert numbers(tmp_path) == numbers(undisturbed)
 
 
 def test_a_failure_is_kept_and_stops_nothing(pack: Path, tmp_path: Path) -> None:

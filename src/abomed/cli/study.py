@@ -1,5 +1,6 @@
 """`abomed study`: the paper's experiments, run, resumed, printed."""
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,6 +12,7 @@ from abomed.cli import console
 from abomed.errors import ConfigError
 
 if TYPE_CHECKING:
+    from abomed.config.study import CellSpec
     from abomed.study.run import Summary
 
 OUT = Path("results/study")
@@ -81,12 +83,13 @@ def run(
     from abomed.study.grid import cells_of, load_study, select_cells
     from abomed.study.run import run_study
 
-    cells = select_cells(cells_of(load_study(name), seeds), _pairs(only, "--only"))
+    every = cells_of(load_study(name), seeds)
+    cells = select_cells(every, _pairs(only, "--only"))
     given = {key: Path(values[-1]) for key, values in _pairs(data, "--data").items()}
     with stopping() as stop, watching() as watch:
         try:
             summary = run_study(
-                cells, out, _named(given), on=on, workers=workers, device=device, retry=retry,
+                cells, out, _named(given, every), on=on, workers=workers, device=device, retry=retry,
                 watch=watch, stop=stop,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -191,9 +194,26 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, list[str]]:
     return pairs
 
 
-def _named(given: dict[str, Path]) -> dict[str, Path]:
-    """Data sets by their canonical names."""
-    from abomed.data.sources import find_source
-    from abomed.study.sources import SYNTHETIC
+def _named(given: dict[str, Path], cells: "Sequence[CellSpec]") -> dict[str, Path]:
+    """Data sets by their canonical names; a name that the study does not know is a slip."""
+    needed = {
+        name for cell in cells for name in (cell.data, *(each.data for each in cell.evaluations)) if name
+    }
+    named = {_canonical(name): path for name, path in given.items()}
+    for name in named:
+        if name not in needed:
+            close = difflib.get_close_matches(name, needed, n=1)
+            hint = f"did you mean '{close[0]}'? " if close else ""
+            raise ConfigError(
+                f"the study has no data set '{name}'", right=f"{hint}one of {', '.join(sorted(needed))}"
+            )
+    return named
 
-    return {name if name == SYNTHETIC else find_source(name).name: path for name, path in given.items()}
+
+def _canonical(name: str) -> str:
+    from abomed.data.sources import find_source
+
+    try:
+        return find_source(name).name
+    except ConfigError:
+        return name

@@ -69,6 +69,11 @@ class Board:
         else:
             entry.seconds = outcome.seconds
 
+    def is_held(self, entry: Entry) -> bool:
+        """Whether a process has the lock of the cell, here or elsewhere."""
+        plan = entry.plan
+        return plan is not None and (self.folder.lock_of(plan.training_key or plan.key) / LOCK_FILE).exists()
+
     def refresh(self) -> None:
         """Look who is at work."""
         at_work = [entry for entry in self.entries if entry.state == "running"]
@@ -77,7 +82,7 @@ class Board:
             plan = entry.plan
             if plan is None:
                 continue
-            held = (self.folder.lock_of(plan.training_key or plan.key) / LOCK_FILE).exists()
+            held = self.is_held(entry)
             entry.state = "running" if held else "waiting"
             if held and plan.training_key is not None:
                 entry.total = plan.config.train.iterations

@@ -10,7 +10,7 @@ Decisions a reader would question:
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -138,24 +138,29 @@ def _choose(on: On, workers: int, kind: str) -> Execute:
 
 def _compute_all(board: Board, execute: Execute, watch: Watch, stop: Stop) -> None:
     pending = [entry for entry in board.entries if entry.state == "waiting" and entry.job is not None]
+    ready = pending
     while pending:
-        order = pending
-
-        def report(number: int, outcome: Outcome | None, order: Sequence[Entry] = order) -> None:
-            if outcome is None:
-                order[number].state = "running"
-            else:
-                board.settle(order[number], outcome)
-                _correct(board, order[number])
-            watch(board, order[number])
-
-        jobs = [replace(entry.job) for entry in order if entry.job is not None]
-        execute(jobs, report, stop)
-        pending = [entry for entry in order if entry.state in ("waiting", "running")]
-        if pending:
+        if ready:
+            _execute(board, ready, execute, watch, stop)
+            pending = [entry for entry in pending if entry.state in ("waiting", "running")]
+        if pending:  # held by other processes, or left because of `stop`
             if stop():
                 raise KeyboardInterrupt
             time.sleep(_HELD_PAUSE)
+            ready = [entry for entry in pending if not board.is_held(entry)]
+
+
+def _execute(board: Board, order: Sequence[Entry], execute: Execute, watch: Watch, stop: Stop) -> None:
+    def report(number: int, outcome: Outcome | None) -> None:
+        entry = order[number]
+        if outcome is None:
+            entry.state = "running"
+        else:
+            board.settle(entry, outcome)
+            _correct(board, entry)
+        watch(board, entry)
+
+    execute([entry.job for entry in order if entry.job is not None], report, stop)
 
 
 def _correct(board: Board, done: Entry) -> None:
