@@ -23,3 +23,8 @@ app.command(
 )
 app.command("abomed.cli.figures:triples", name="triples", help="Accuracy over all sets of novel classes.")
 app.command("abomed.cli.figures:patients", name="patients", help="Images apart against patients apart.")
+app.command(
+    "abomed.cli.gradcam:gradcam",
+    name="gradcam",
+    help="Heat maps of several models on a task of each set, side by side.",
+)
