@@ -9,9 +9,7 @@ K gradient steps by autograd on the head; it is the obvious program, not one tha
 
 import argparse
 import json
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,14 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from abomed.config.run import RunConfig, load_run_config
-from abomed.config.synthetic import SyntheticSettings
-from abomed.data.pack import write_pack
-from abomed.data.packed import open_pack
-from abomed.data.synthetic_source import synthetic_manifest
+from abomed.bench.iteration import build_loop, make_pack, merge
+from abomed.bench.timing import measure
+from abomed.config.run import RunConfig
 from abomed.engine.environment import describe_environment
-from abomed.engine.material import choose_device, choose_split, divide
-from abomed.engine.record import RunFolder
+from abomed.engine.material import choose_device
 from abomed.engine.train import Loop
 from abomed.methods.base import TaskImages
 from abomed.models import Backbone, extract
@@ -45,9 +40,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, flags in variants(device).items():
             loop = build(Path(folder), name, flags, arguments)
-            rows[name] = measure(loop.iterate, device, arguments.repeats)
+            rows[name] = timed(loop.iterate, device, arguments.repeats)
         loop = build(Path(folder), "loop", {"inner": {"steps": "paper"}}, arguments)
-        rows["per-task loop, paper steps"] = measure(
+        rows["per-task loop, paper steps"] = timed(
             lambda: iterate_by_loop(loop), device, max(3, arguments.repeats // 4)
         )
     base = rows["per-task loop, paper steps"]["median_ms"]
@@ -85,41 +80,17 @@ def variants(device: torch.device) -> dict[str, dict[str, dict[str, object]]]:
 def build(
     folder: Path, name: str, flags: dict[str, dict[str, object]], arguments: argparse.Namespace
 ) -> Loop:
-    path = folder / "synthetic.safetensors"
-    if not path.exists():
-        write_pack(synthetic_manifest(SyntheticSettings()), path)
-    train = {
-        "task_batch": arguments.tasks,
-        "device": arguments.device,
-        "compile": "on",
-        **flags.get("train", {}),
-    }
-    config = load_run_config(
-        "default", flags={**flags, "train": train, "episodes": {"shots": arguments.shots, "queries": 15}}
-    )
-    pack = open_pack(path)
-    material = divide(pack, choose_split(pack, None, 0), 0)
-    return Loop(config, material, RunFolder(folder / name), choose_device(arguments.device), lambda _: None)
+    train = {"task_batch": arguments.tasks, "device": arguments.device, "compile": "on"}
+    base = {"train": train, "episodes": {"shots": arguments.shots, "queries": 15}}
+    return build_loop(make_pack(folder), folder / name, merge(base, flags))
 
 
-def measure(action: Callable[[], object], device: torch.device, repeats: int) -> dict[str, float]:
-    def once() -> float:
-        start = time.perf_counter()
-        action()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - start)
-
-    for _ in range(3 if device.type == "cpu" else 8):
-        once()
-    times = [once() for _ in range(repeats)]
-    quarters = statistics.quantiles(times, n=4)
-    return {
-        "median_ms": statistics.median(times),
-        "low_ms": quarters[0],
-        "high_ms": quarters[2],
-        "repeats": repeats,
-    }
+def timed(action: Callable[[], object], device: torch.device, repeats: int) -> dict[str, float]:
+    """Median and quartiles in milliseconds."""
+    warm = 3 if device.type == "cpu" else 8
+    timing = measure({"": action}, device, repeats, warm=warm)[""]
+    milliseconds = {"median_ms": timing.median, "low_ms": timing.low, "high_ms": timing.high}
+    return {**{name: 1e3 * value for name, value in milliseconds.items()}, "repeats": repeats}
 
 
 def iterate_by_loop(loop: Loop) -> None:

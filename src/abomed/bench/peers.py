@@ -165,8 +165,8 @@ def features_once(loop: Loop) -> Callable[[], None]:
         for support, labels, query, targets in loop.rows():
             known, asked = loop.features(support), loop.features(query)
             fixed, fixed_query = known.detach(), asked.detach()
-            z = torch.zeros(FEATURES + 1, WAYS, device=known.device, requires_grad=True)
-            y = torch.zeros_like(z, requires_grad=True)
+            z = known.new_zeros(FEATURES + 1, WAYS).requires_grad_()
+            y = torch.zeros_like(z).requires_grad_()
             for _ in range(INNER_STEPS):
                 (by_z,) = torch.autograd.grad(_support_loss(z, fixed, labels), z)
                 both = _loss(y, fixed_query, targets) + PENALTY * _support_loss(y, fixed, labels)
