@@ -19,7 +19,7 @@ from abomed.config.data import ReadSettings
 from abomed.data.layout import is_candidate, leave_out
 from abomed.data.manifest import read_manifest
 from abomed.data.records import Record
-from abomed.data.signatures import ARCHIVE_SUFFIXES
+from abomed.data.signatures import ARCHIVE_SUFFIXES, READ_HERE
 from abomed.data.store import FolderStore, Store, list_folder, list_zip
 from abomed.data.table import read_groups
 from abomed.errors import DataError
@@ -77,7 +77,7 @@ def read_queries(sources: Sequence[Path], class_names: Collection[str], settings
             "no images to classify were found",
             where=where,
             found=counted(len(kept), "other file") if kept else "no files",
-            right="PNG, JPEG, BMP or TIFF files",
+            right=f"{READ_HERE} files",
         )
     others = [path for path in kept if path not in set(images) and path != _GROUPS]
     if others:
