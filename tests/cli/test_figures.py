@@ -164,6 +164,17 @@ def test_patients_apart(folder: StudyFolder, tmp_path: Path, drawn: list[Figure]
     assert [axes.get_title("left") for axes in drawn[0].axes] == ["pap-smear", "breakhis400"]
 
 
+def test_along_a_training_the_last_iteration_counts(folder: StudyFolder) -> None:
+    (cell,) = some("synthetic", label="ABO-Med along the training")
+    last = cell.evaluations[0].at[-1]
+    rows = [
+        {**row_of(cell, "images", 5, "images", 0.4 + at / 100), "at": at} for at in cell.evaluations[0].at
+    ]
+    write(folder, cell, rows)
+    points, _ = tradeoffs(folder, "synthetic", 5, "images", "training")
+    assert [point.accuracies for point in points] == [(pytest.approx(0.4 + last / 100),)]
+
+
 def test_a_study_without_results_says_what_to_run(
     folder: StudyFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,14 +40,16 @@ class Known:
         return self.cell.label or self.cell.method
 
     def tests(self) -> Iterator[tuple[EvaluationSpec, dict[str, Any]]]:
-        """The study's tests with their rows."""
+        """The study's tests with their rows; of a test along the training, those of its last iteration."""
         names = {
             definition(EvaluationSpec.model_validate(each)): each.get("name", EvaluationSpec().name)
             for each in self.body["spec"].get("evaluations", [])
         }
         for each in self.cell.evaluations:
             name = names.get(definition(each))
-            yield from ((each, row) for row in self.body["rows"] if row["evaluation"] == name)
+            for row in self.body["rows"]:
+                if row["evaluation"] == name and (not each.at or row["at"] == max(each.at)):
+                    yield each, row
 
 
 def known_cells(folder: StudyFolder, study: str) -> list[Known]:
