@@ -25,6 +25,7 @@ from abomed.data.records import Refusal, Remark
 from abomed.types import Level
 
 MOST_LEVELS = 65536
+_ROWS = 256
 WINDOW_ADVICE = "give --window LOW,HIGH or --window 1%,99%"
 
 
@@ -65,10 +66,17 @@ class _Grey:
         if high - low >= MOST_LEVELS:
             return cls(_to_modality(stored, elements), None, within, blank)
         levels = _to_modality(np.arange(low, high + 1, dtype=np.int64), elements)
-        return cls(levels, np.subtract(stored, low, dtype=np.int64).astype(np.uint16), within, blank)
+        wide = np.int64 if stored.dtype.itemsize > 2 else np.int32
+        return cls(levels, np.subtract(stored, low, dtype=wide).astype(np.uint16), within, blank)
 
     def look_up(self, shades: np.ndarray) -> np.ndarray:
-        return shades if self.place is None else np.take(shades, self.place)
+        if self.place is None:
+            return shades
+        pixels = np.empty(self.place.shape, shades.dtype)
+        for start in range(0, len(pixels), _ROWS):  # numpy makes 8 bytes of each index while it looks up
+            rows = slice(start, start + _ROWS)
+            pixels[rows] = np.take(shades, self.place[rows])
+        return pixels
 
     def percentiles(self, low: float, high: float) -> tuple[float, float]:
         """Of the pixels that are not padding."""
