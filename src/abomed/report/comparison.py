@@ -77,10 +77,10 @@ def comparison_figure(comparison: Comparison, subtitle: str = "") -> "Figure":
 def read_comparison(body: Mapping[str, Any]) -> Comparison:
     """The comparison in the JSON that the command prints; a number that was not finite is null there."""
     names = [entry.name for entry in fields(Measurement)]
-    trials = [
-        Measurement(**{name: math.nan if row[name] is None else row[name] for name in names})
-        for row in body["trials"]
+    rows: list[dict[str, Any]] = [
+        {name: math.nan if row[name] is None else row[name] for name in names} for row in body["trials"]
     ]
+    trials = [Measurement(**row) for row in rows]
     shape = {name: body[name] for name in ("tasks", "ways", "support", "query", "dim", "precision")}
     inner = InnerSettings.model_validate(body["inner"])
     return Comparison(**shape, inner=inner, measurements=tuple(trials))
