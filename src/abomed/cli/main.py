@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from abomed import __version__
+from abomed.cli.heap import keep_freed_memory
 from abomed.errors import AbomedError, ConfigError
 
 app = App(
@@ -71,6 +72,7 @@ app.command(
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit: 0 ok, 1 a bug, 2 usage or settings, 3 data, 4 numerical."""
+    keep_freed_memory()
     sys.exit(call(arguments))
 
 
