@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--base-shots", type=int, nargs="+", default=[1, 3, 5, 10, 20])
     parser.add_argument("--base-tasks", type=int, default=100, help="of each set and number of shots")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments.trained)
     body: dict[str, Any] = {
         "environment": describe_environment(choose_device("cpu")),
@@ -280,5 +281,4 @@ def brief(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
     main()

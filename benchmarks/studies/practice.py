@@ -50,6 +50,7 @@ def main() -> None:
     parser = add_arguments(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--shots", type=int, nargs="+", default=[5])
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     sets = open_sets(arguments.data, arguments.cache)
     models = load_all(arguments.trained)
     body: dict[str, Any] = {
@@ -81,6 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", type=int, default=600)
     parser.add_argument("--queries", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
     return parser
 
 
@@ -167,5 +169,4 @@ def say(row: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
     main()
