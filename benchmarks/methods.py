@@ -10,6 +10,7 @@ that was alive at once of what the computation made.
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -105,6 +106,9 @@ def main() -> None:
     for name in arguments.methods:
         row = measure(name, task, arguments.repeats)
         body["methods"][name] = row
+        body["load"] = os.getloadavg()[
+            0
+        ]  # of other programs, too: above the number of cores, read processor seconds
         told = "".join(
             f"{row[part]['seconds']:>10.2f}{row[part]['processor_seconds']:>8.2f}{row[part]['mebibytes']:>8.0f}"
             for part in ("update", "test")
