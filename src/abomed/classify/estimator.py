@@ -39,7 +39,7 @@ from abomed.errors import ConfigError
 
 BEST_RULE: EnsembleRule = "joined"  # of the two, by results/practice; see docs/classifying.md
 MOST_REFINED = (
-    300  # labelled images; with more the temperature of base classes stands, for refits would take seconds
+    300  # labelled images; with more, refits take seconds and the temperature of base classes stands
 )
 MOST_CLASSES = 1000  # a limit on mistakes (a column of numbers as labels), not on the method
 
@@ -204,6 +204,19 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         mean: np.ndarray = logits.softmax(2).mean(0)[:rows].numpy()
         return mean
 
+    def save(self, folder: str | Path) -> Path:
+        """Write the fitted classifier into a new or empty folder, which `load` reads."""
+        from abomed.classify.fitted import save_fitted  # which builds classifiers itself
+
+        return save_fitted(self, folder)
+
+    @staticmethod
+    def load(folder: str | Path, device: str = "cpu") -> "FewShotClassifier":
+        """The classifier of a folder of `save` or of `abomed classify --save`, with the same answers to the bit."""
+        from abomed.classify.fitted import load_fitted
+
+        return load_fitted(folder, device)
+
     def _class_weights(self) -> ClassWeights:
         if not isinstance(self.class_weight, Mapping):
             return "balanced" if self.class_weight == "balanced" else None
@@ -275,7 +288,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
     def _fit_images(self, images: Sequence[Any], settings: ClassifySettings) -> None:
         models = load_models(self.model)
-        self.models_ = tuple(model.name for model in models)
+        self.fitted_models_, self.models_ = models, tuple(model.name for model in models)
         self.inner_ = next((model.inner for model in models if model.meta_trained), models[0].inner)
         self._side = working_side(models)
         pixels = read_rows(images, self._side, DecodeSettings())

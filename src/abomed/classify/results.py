@@ -120,7 +120,7 @@ def _remarks(answers: Sequence[Answer]) -> list[Finding]:
             Level.WARN,
             code,
             "",
-            f"{counted(len(names), 'query', 'queries')} decoded with this warning: "
+            f"{counted(len(names), 'query', 'queries')} with the decoder's warning '{code}': "
             f"{', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''}",
         )
         for code, names in sorted(paths.items())

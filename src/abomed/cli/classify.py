@@ -31,6 +31,7 @@ def classify(
     query: Annotated[list[Path], Parameter(consume_multiple=True)],
     out: Path,
     report: Path | None = None,
+    save: Path | None = None,
     settings: Annotated[ClassifySettings, Flat] = _CLASSIFY,
     answers: Annotated[AnswerSettings, Flat] = _ANSWERS,
     read: Annotated[ReadSettings, Flat] = _READ,
@@ -53,14 +54,19 @@ def classify(
         The table of answers to write, FILE.csv.
     report
         Write a page to read in any browser, FILE.html, with pictures, heat maps and warnings.
+    save
+        Keep the fitted classifier in a new folder, for `abomed export` or `FewShotClassifier.load`.
     json
         Print one JSON text instead of sentences.
     """
+    from abomed.classify.fitted import check_folder
     from abomed.classify.queries import read_queries
     from abomed.classify.results import conclude, to_json
     from abomed.classify.support import open_support
 
     _check_outputs(out, report)
+    if save is not None:
+        check_folder(save)
     with ExitStack() as stack:
         with console.progress("labelled images") as on_progress:
             labelled = stack.enter_context(
@@ -75,12 +81,16 @@ def classify(
             from abomed.report.classify_page import write_answers_page
 
             write_answers_page(report, labelled, queries, results, settings)
+        if save is not None:
+            labelled.classifier.save(save)
         if json:
             findings = [console.finding_to_json(f) for f in (*labelled.findings, *results.findings)]
             body = to_json(labelled, results) | {"findings": findings, "out": str(out)}
-            console.print_json(body | {"report": None if report is None else str(report)})
+            places = {"report": report, "save": save}
+            told = {name: None if path is None else str(path) for name, path in places.items()}
+            console.print_json(body | told)
         else:
-            _tell_results(labelled, results, out, report)
+            _tell_results(labelled, results, out, report, save)
 
 
 def _check_outputs(out: Path, report: Path | None) -> None:
@@ -153,7 +163,9 @@ def _tell_support(support: "Support") -> None:
         console.say(sentence)
 
 
-def _tell_results(support: "Support", results: "Results", out: Path, report: Path | None) -> None:
+def _tell_results(
+    support: "Support", results: "Results", out: Path, report: Path | None, save: Path | None
+) -> None:
     console.print_findings(results.findings)
     given = Counter(support.class_names[answer.way] for answer in results.answers)
     named = ", ".join(f"{printable(name)} {given[name]:,}" for name in support.class_names)
@@ -163,4 +175,6 @@ def _tell_results(support: "Support", results: "Results", out: Path, report: Pat
         console.say(results.scores.sentence())
     if report is not None:
         console.say(f"the page: {report}")
+    if save is not None:
+        console.say(f"the fitted classifier: {save}")
     console.say("Research use only: no answer is a diagnosis.")

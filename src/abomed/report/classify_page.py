@@ -125,6 +125,7 @@ def write_answers_page(
         has_heat=any(answer.heat is not None for answer in shown),
         has_labels=any(answer.label for answer in shown),
         has_sets=any(answer.members is not None for answer in shown),
+        level=f"{100 * support.doubt.level:g} %",
         models=describe_models(support.models),
         settings=_settings(support, settings),
         support_where=support.where,
