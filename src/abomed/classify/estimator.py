@@ -38,9 +38,7 @@ from abomed.engine.material import choose_device
 from abomed.errors import ConfigError
 
 BEST_RULE: EnsembleRule = "joined"  # of the two, by results/practice; see docs/classifying.md
-MOST_REFINED = (
-    300  # labelled images; with more, refits take seconds and the temperature of base classes stands
-)
+MOST_REFINED = 300  # labelled images; with more the temperature of base classes stands: refits take seconds
 MOST_CLASSES = 1000  # a limit on mistakes (a column of numbers as labels), not on the method
 
 
