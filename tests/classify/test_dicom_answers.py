@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from abomed import FewShotClassifier
+from abomed.classify.export import export
 from abomed.cli.main import call
 from abomed.errors import DataError
 from tests.data.clinic import BAD, canaries_in, fill_clinic, written
@@ -41,10 +42,13 @@ def test_classifying(
     assert not canaries_in(written(tmp_path) + unpacked + told.out.encode() + told.err.encode())
 
 
-def test_a_refused_file_is_named_with_advice(clinic: Path) -> None:
+def test_what_was_fitted_is_kept_and_a_refused_file_named(clinic: Path, tmp_path: Path) -> None:
     files = [file for label in ("benign", "malignant") for file in sorted((clinic / label).glob("[0-9].dcm"))]
     classifier = FewShotClassifier("untrained:cnn4").fit(files, [file.parent.name for file in files])
     assert classifier.predict(files).tolist() == [file.parent.name for file in files]
+    classifier.save(tmp_path / "fitted")
+    export(classifier, tmp_path / "fitted.pt2")
+    assert not canaries_in(written(tmp_path))
     with pytest.raises(DataError) as caught:
         classifier.predict([clinic / "benign" / "cine.dcm"])
     assert "5 frames" in str(caught.value)

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from abomed.config.bilevel import InnerSettings
 from abomed.errors import ConfigError, MissingExtraError, NumericalError
 from abomed.models import create_backbone
 from tests.classify.made_up import draw_images, small_model
+from tests.classify.test_weights import make_card
 
 EXACT = 1e-5
 # Pictures of another size are resized by the graph, whose pixels are Pillow's but for a grey level here and there.
@@ -54,7 +56,8 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[FewShotClassifier, Exported]:
-    classifier = fitted(small_model())
+    model = small_model()
+    classifier = fitted(replace(model, card=make_card(model)))
     return classifier, export(classifier, tmp_path_factory.mktemp("program") / "classifier.pt2")
 
 
@@ -126,7 +129,11 @@ def test_a_program_of_torch_gives_the_same(program: tuple[FewShotClassifier, Exp
     for count in (1, 2, 21):
         seen = loaded(torch.from_numpy(asked[:count])).numpy()
         np.testing.assert_allclose(seen, classifier.predict_proba(asked[:count]), rtol=0, atol=EXACT)
-    assert json.loads(notes[module.NOTES])["use"] == USE
+    told = json.loads(notes[module.NOTES])
+    assert told["use"] == USE
+    (model,) = json.loads(told["models"])
+    assert model["card"] == classifier.fitted_models_[0].card.model_dump(mode="json")
+    assert model["card"]["data"]["licence"]
 
 
 ELSEWHERE = """

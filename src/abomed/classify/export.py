@@ -15,7 +15,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from abomed.classify.card import USE
 from abomed.classify.estimator import FewShotClassifier
 from abomed.classify.graph import ClassifierGraph
 from abomed.classify.imagenet import LICENCE
-from abomed.classify.weights import LITE0, Model, list_shipped, shipped_card
+from abomed.classify.weights import LITE0, Model
 from abomed.engine.files import write_whole
 from abomed.errors import ConfigError, MissingExtraError, NumericalError
 
@@ -90,7 +90,7 @@ def export(classifier: FewShotClassifier, path: str | Path, format: Format | Non
 
 def describe(classifier: FewShotClassifier, side: int) -> dict[str, str]:
     """What travels inside the file; lists and cards as JSON."""
-    models = [_describe_model(name, classifier.model) for name in classifier.models_]
+    models = [_describe_model(model) for model in classifier.fitted_models_]
     return {
         "use": USE,
         "classes": json.dumps([str(name) for name in classifier.classes_.tolist()]),
@@ -129,16 +129,12 @@ def _require(*modules: str) -> None:
             raise MissingExtraError("an export to ONNX", "export", module)
 
 
-def _describe_model(name: str, given: Any) -> dict[str, Any]:
-    """Name and card of one model of a classifier, as far as they are known."""
-    models: Sequence[Any] = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
-    card = next((m.card for m in models if isinstance(m, Model) and m.name == name), None)
-    if card is None and name in list_shipped():
-        card = shipped_card(name)
-    told: dict[str, Any] = {"name": name}
-    if card is not None:
-        told["card"] = json.loads(card.to_text())
-    if name == LITE0:
+def _describe_model(model: Model) -> dict[str, Any]:
+    """Name and card of one model, and the licence of weights that have no card."""
+    told: dict[str, Any] = {"name": model.name}
+    if model.card is not None:
+        told["card"] = model.card.model_dump(mode="json")
+    if model.name == LITE0:
         told["licence"] = LICENCE
     return told
 
