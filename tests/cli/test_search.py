@@ -143,11 +143,12 @@ def test_two_processes_of_its_own_and_control_c(pack: str, small: str, tmp_path:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
     )
     assert process.stdout is not None
     while "1 of 6" not in process.stdout.readline():
         pass
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all at once
     said, complained = process.communicate(timeout=60)
     assert process.returncode == 130, complained
     assert said.splitlines()[-1] == f"stopped; the same command goes on with the search in {out}"

@@ -8,6 +8,7 @@ from abomed.config.run import RunConfig, load_run_config
 from abomed.config.search import PlannedSplit, SearchPlan, SearchSettings, settle
 from abomed.config.space import Choices, Dimension, Range, merge, read_space, refuse_idle
 from abomed.errors import ConfigError
+from abomed.study.grid import load_study
 
 
 @pytest.mark.parametrize(
@@ -130,14 +131,28 @@ def test_adaptation_is_tried_on_each_training_and_not_trained_for() -> None:
     assert (by_tpe.trials, by_tpe.adaptations, len(by_tpe.sampled)) == (9, ({},), 4)
 
 
-def test_the_papers_grid() -> None:
-    """1,215 trainings, each judged under 45 settings of K', β and θ."""
-    plan = plan_of([
-        "outer.lr_outer=0.001,0.01,0.1,0.5,1,5,10,20,100", "inner.lr_z=0.001,0.005,0.01", "inner.lr_y=0.01,0.05,0.1",
-        "inner.penalty=0.1,0.5,1", "inner.inner_steps=10,20,30,40,50", "inner.adapt_steps=10,20,30,40,50",
-        "inner.lr_adapt=0.001,0.005,0.01", "inner.momentum=0.5,0.7,0.9",
-    ])  # fmt: skip
+def test_the_papers_grid_is_shipped() -> None:
+    """1,215 trainings, each judged under 45 settings of K', β and θ; and the study of it has the same axes."""
+    space = read_space([], Path("paper"))
+    assert {key: each.values for key, each in space.items() if isinstance(each, Choices)} == {
+        "outer.lr_outer": (0.001, 0.01, 0.1, 0.5, 1, 5, 10, 20, 100),
+        "inner.lr_z": (0.001, 0.005, 0.01),
+        "inner.lr_y": (0.01, 0.05, 0.1),
+        "inner.penalty": (0.1, 0.5, 1),
+        "inner.inner_steps": (10, 20, 30, 40, 50),
+        "inner.adapt_steps": (10, 20, 30, 40, 50),
+        "inner.lr_adapt": (0.001, 0.005, 0.01),
+        "inner.momentum": (0.5, 0.7, 0.9),
+    }
+    config, settled, settings = settle(load_run_config("paper"), space, SearchSettings())
+    plan = plan_of(["inner.lr_z=1,2"]).model_copy(
+        update={"config": config, "space": settled, "settings": settings}
+    )
     assert (plan.trials, len(plan.adaptations)) == (1215, 45)
+    study = load_study("hyperparameters")
+    axes = {key: tuple(values) for key, values in study.axes.items()}
+    axes |= {f"inner.{key}": tuple(values) for key, values in study.evaluation_axes.items()}
+    assert axes == {key: each.values for key, each in space.items() if isinstance(each, Choices)}
 
 
 def test_a_finite_space_has_no_more_trials_than_points() -> None:

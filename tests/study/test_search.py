@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from abomed.data.packed import open_pack
 from abomed.data.subset import write_subset
 from abomed.engine.material import choose_split, divide
 from abomed.engine.train import train
-from abomed.errors import CheckpointError, ConfigError, DataError
+from abomed.errors import CheckpointError, ConfigError, DataError, MissingExtraError
 from abomed.study.search_plan import BASE, base_material, digest_of
 from abomed.study.search_results import BEST, TRIALS_CSV, TRIALS_JSON, rank, write_results
 from abomed.study.search_storage import open_study
@@ -233,6 +234,32 @@ def test_a_trial_that_fails_is_kept_with_its_error(pack: Path, tmp_path: Path) -
     assert "numbers are no longer finite" in str(trials[2].error)
     write_results(tmp_path, plan, trials, {})
     assert "no longer finite" in (tmp_path / TRIALS_CSV).read_text()
+
+
+def test_tasks_that_the_images_do_not_allow_are_a_trials_own(pack: Path, tmp_path: Path) -> None:
+    plan = plan_search(pack, tmp_path, ("episodes.shots=2,50",))
+    trials = run_here(tmp_path, plan)
+    assert [trial.state for trial in trials] == ["complete", "failed"]
+    assert "3-way 50-shot 2-query tasks need 52 images of every class" in str(trials[1].error)
+
+
+def test_damaged_images_end_the_search_before_its_first_trial(pack: Path, tmp_path: Path) -> None:
+    plan = plan_search(pack, tmp_path, TWO)
+    damaged = bytearray((tmp_path / BASE).read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / BASE).write_bytes(damaged)
+    with pytest.raises(DataError, match="the pack is damaged"):
+        run_here(tmp_path, plan)
+    assert results(tmp_path, plan) == ()
+
+
+def test_without_optuna_the_extra_is_named(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_search(pack, tmp_path, TWO)
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingExtraError, match=r"abomed\[search\]"):
+        run_here(tmp_path, plan)
 
 
 def test_a_database_keeps_the_trials_too(pack: Path, tmp_path: Path) -> None:

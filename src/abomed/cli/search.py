@@ -60,7 +60,7 @@ def search(
         A setting and its values: `inner.lr_z=0.001,0.005`, `inner.penalty=log:0.1:100`, `episodes.shots=1:10`; one
         value fixes it. Once for each setting.
     space
-        A TOML file with the same; what is given by --over replaces its entries.
+        A TOML file with the same, or `paper`, the paper's grid; what is given by --over replaces its entries.
     objective
         What judges a trial: `validation` (held-out images of the base classes), or `other=PACK` (all classes of
         another data set; several at commas).

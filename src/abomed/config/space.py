@@ -5,7 +5,8 @@
     episodes.shots=1:10               any whole number between the two
     train.iterations=60               one value: no search, but the setting of every trial
 
-The file is TOML: a value, a list of values, or `{low = 0.1, high = 100.0, log = true}` under `[section]` and key.
+The file is TOML: a value, a list of values, or `{low = 0.1, high = 100.0, log = true}` under `[section]` and key. One
+is shipped: `paper`, the grid of the paper.
 
 Decisions a reader would question:
 
@@ -19,6 +20,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +34,7 @@ from abomed.errors import ConfigError
 ADAPTATION = frozenset({"inner.lr_adapt", "inner.momentum", "inner.adapt_steps"})
 PAPER_STEPS = ADAPTATION | {"inner.lr_z", "inner.lr_y", "inner.inner_steps"}
 AUTO_STEPS = frozenset({"inner.tolerance", "inner.max_steps"})
+SHIPPED = ("paper",)
 _RANGE_PARTS = {2, 3}
 
 Value = bool | int | float | str | tuple[Any, ...] | None
@@ -110,7 +113,8 @@ def _read_file(file: Path | None) -> Space:
     if file is None:
         return {}
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        shipped = files("abomed.config").joinpath(f"spaces/{file}.toml") if str(file) in SHIPPED else file
+        content = tomllib.loads(shipped.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         found = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ConfigError("the file of the space cannot be read", where=str(file), found=found) from None

@@ -4,8 +4,9 @@ Decisions a reader would question:
 
 - A worker ends only when no trial is left that waits or runs: while another one runs, it may be killed, and then
   its trial has to be taken up.
-- Settings that do not go together, and numbers that are no longer finite, are a trial's own fault: they are kept as
-  its result. Anything else (a full disk, a bug) ends the worker: the next trial would fail of it too.
+- Settings that do not go together, tasks that the images do not allow, and numbers that are no longer finite are
+  a trial's own fault: they are kept as its result. Anything else (a full disk, a bug) ends the worker: the next
+  trial would fail of it too. So would one on damaged images, which are therefore read before the first.
 - Workers ignore Ctrl-C, which a terminal sends to all at once; the process that started them passes it on once.
   They also stop when that process is gone.
 """
@@ -16,15 +17,17 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from abomed.config.search import SearchPlan
-from abomed.errors import AbomedError, CheckpointError, ConfigError, NumericalError
-from abomed.study.search_plan import read_plan
+from abomed.data.packed import open_pack
+from abomed.errors import AbomedError, CheckpointError, ConfigError, DataError, NumericalError
+from abomed.study.search_plan import BASE, judge_packs, read_plan
 from abomed.study.search_points import finish, is_void
 from abomed.study.search_slots import Claim, Slots
 from abomed.study.search_storage import open_study, refuse_sqlite
@@ -61,6 +64,8 @@ def work(
     out: Path, plan: SearchPlan, storage: str | None, stop: "Stop", tell: Tell, *, poll: float = POLL
 ) -> None:
     """Take trials until none is left."""
+    for pack in (open_pack(out / BASE), *judge_packs(out, plan)):
+        pack.load()
     with open_study(out, storage, plan) as study:
         slots = Slots(study, plan, out, shared=storage is None)
         slots.fill()
@@ -89,7 +94,7 @@ def _run(out: Path, plan: SearchPlan, study: "Study", claim: Claim, stop: "Stop"
     except Pruned:
         claim.lock.confirm()
         finish(study, claim.number, None, pruned=True)
-    except (NumericalError, ConfigError) as error:
+    except (NumericalError, ConfigError, DataError) as error:
         claim.lock.confirm()
         claim.trial.set_user_attr("error", str(error))
         finish(study, claim.number, None)
@@ -142,7 +147,8 @@ class Crew:
     def _start(self, index: int) -> None:
         arguments = (self.out, self.storage, index, self.workers, os.getpid())
         process = self.context.Process(target=_work_here, args=arguments, name=f"worker {index + 1}")
-        process.start()
+        with _deaf():
+            process.start()
         self.crew[index] = process
 
     def _replace_killed(self) -> None:
@@ -176,6 +182,19 @@ class Crew:
         for process in self.crew.values():
             process.join()
         self.crew.clear()
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started here ignores Ctrl-C from its first instruction on, and not only once it has loaded torch."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
 
 
 def _ended(trials: "Sequence[FrozenTrial]") -> int:
