@@ -98,17 +98,17 @@ def _curve(body: dict[str, Any]) -> Any:
     return None if body["training"] is None else body["training"]["validation"]
 
 
-def _run(pack: str, out: str) -> None:
+def _run(pack: str, out: str, workers: int) -> None:
     torch.set_num_threads(1)
-    run_study(made_up_cells(), Path(out), {"synthetic": Path(pack)}, workers=1, device="cpu")
+    run_study(made_up_cells(), Path(out), {"synthetic": Path(pack)}, workers=workers, device="cpu")
 
 
 @contextmanager
-def running(pack: Path, out: Path) -> Iterator[multiprocessing.process.BaseProcess]:
+def running(pack: Path, out: Path, workers: int = 1) -> Iterator[multiprocessing.process.BaseProcess]:
     """The whole study in a process of its own."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["abomed.study.cell", "torch._dynamo"])
-    process = context.Process(target=_run, args=(str(pack), str(out)))
+    process = context.Process(target=_run, args=(str(pack), str(out), workers))
     process.start()
     try:
         yield process

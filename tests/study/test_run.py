@@ -3,16 +3,18 @@
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from abomed.config.study import CellSpec
+from abomed.config.study import CellSpec, EvaluationSpec
 from abomed.data.packed import open_pack
 from abomed.engine.lock import RunLock
 from abomed.study.address import plan_cell
 from abomed.study.board import last_iteration
 from abomed.study.cell import Job, run_job
+from abomed.study.grid import cells_of, load_study
 from abomed.study.run import Summary, run_study
 from abomed.study.store import StudyFolder
 from tests.study.made_up import kill_when, made_up_cells, numbers, running
@@ -47,6 +49,9 @@ def test_every_cell_leaves_one_whole_result(undisturbed: Path) -> None:
             assert len(correct) == 12
             accuracy = sum(correct) / len(correct) / row["scores"]["rows"]
             assert row["over_tasks"]["mean"] == pytest.approx(accuracy)
+    runs = list((undisturbed / "runs").iterdir())
+    assert len(runs) == 3
+    assert all((run / "weights.safetensors").is_file() and not (run / "checkpoints").exists() for run in runs)
     assert (undisturbed / ".gitignore").read_text().split() == ["runs/", "packs/", "locks/"]
 
 
@@ -100,10 +105,47 @@ def test_killed_three_times_it_ends_with_the_same_numbers(
     assert numbers(tmp_path) == numbers(undisturbed)
 
 
+def test_every_method_of_the_main_study_is_a_cell(pack: Path, tmp_path: Path) -> None:
+    ours = made_up_cells(label="ours", seed=0)[0]
+    methods = list(dict.fromkeys(cell.method for cell in cells_of(load_study("main"))))
+    train = {"task_batch": 2, "validate_every": 2, "validation_tasks": 2}
+    fields = {
+        "evaluations": (EvaluationSpec(name="images", queries=1, tasks=2),),
+        "iterations": 1,
+        "shots": 1,
+        "settings": {"train": train, "reptile": {"steps": 1, "adapt_steps": 2}},
+    }
+    cells = [ours.model_copy(update={**fields, "method": method, "label": method}) for method in methods]
+    summary = _run(tmp_path, pack, *cells)
+    assert {entry.cell.label: entry.error for entry in summary.board.entries} == dict.fromkeys(methods, "")
+    hashes = {row["episode_hash"] for body in StudyFolder(tmp_path) for row in body["rows"]}
+    assert len(hashes) == 1  # all on equal tasks
+    assert len(methods) == 9
+
+
 def test_two_processes_share_the_work_and_the_numbers(undisturbed: Path, pack: Path, tmp_path: Path) -> None:
     summary = _run(tmp_path, pack, workers=2)
     assert summary.board.counts() == {"finished": 4}
     assert numbers(tmp_path) == numbers(undisturbed)
+
+
+def test_no_worker_outlives_a_study_that_was_killed(pack: Path, tmp_path: Path) -> None:
+    """Each stops after the iteration in hand, and its lock is free for the next command."""
+    folder = StudyFolder(tmp_path)
+
+    def holders() -> list[int]:
+        return [json.loads(lock.read_bytes())["pid"] for lock in (tmp_path / "locks").glob("*/run.lock")]
+
+    with running(pack, tmp_path, workers=2) as process:
+        kill_when(process, lambda: any(map(last_iteration, (tmp_path / "runs").glob("*"))))
+    workers = holders()
+    deadline = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{worker}") for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [worker for worker in workers if os.path.exists(f"/proc/{worker}")]
+    assert process.pid not in workers
+    _run(tmp_path, pack)
+    assert len(list(folder)) == 4
 
 
 def test_a_cell_that_another_process_holds_is_left_to_it(pack: Path, tmp_path: Path) -> None:

@@ -210,6 +210,8 @@ def _train(folder: StudyFolder, plan: Plan, tell: Tell, stop: Stop) -> Path:
         _keep(RunFolder(out), kept)
     if not (out / WEIGHTS).is_file():
         _train_to(plan, out, total, tell, stop, total)
+    # Weights and moments of every training of a study would fill a disk; what is finished needs no resuming.
+    shutil.rmtree(RunFolder(out).checkpoints, ignore_errors=True)
     return out
 
 

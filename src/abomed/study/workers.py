@@ -9,6 +9,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -115,6 +116,7 @@ def _pool(part: dict[int, Job], workers: int, report: Report, stop: Stop, left: 
 
 
 _STOP: Stop | None = None
+_AT_WORK = threading.Lock()
 
 
 def _context() -> BaseContext:
@@ -133,11 +135,21 @@ def _begin(asked: "multiprocessing.synchronize.Event") -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     parent = multiprocessing.parent_process()
-    _STOP = lambda: asked.is_set() or parent is None or not parent.is_alive()  # noqa: E731
+    assert parent is not None
+    _STOP = lambda: asked.is_set() or not parent.is_alive()  # noqa: E731
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_with(parent: "multiprocessing.process.ParentProcess") -> None:
+    """A worker that waits for jobs would never hear that the parent was killed: its siblings hold the pipe open."""
+    parent.join()
+    with _AT_WORK:
+        os._exit(0)
 
 
 def _work(job: Job) -> Outcome:
-    try:
-        return run_job(job, stop=_STOP)
-    except KeyboardInterrupt:
-        return Outcome("stopped")
+    with _AT_WORK:
+        try:
+            return run_job(job, stop=_STOP)
+        except KeyboardInterrupt:
+            return Outcome("stopped")
