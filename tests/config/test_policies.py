@@ -6,7 +6,15 @@ import pytest
 from pydantic import ValidationError
 
 from abomed.augment.policies import choose_policy, resolve_policy
-from abomed.config.policies import LIMITS, ONE_SIDED, POLICIES, MedRAugSettings, Policy, load_policy
+from abomed.config.policies import (
+    LIMITS,
+    ONE_SIDED,
+    POLICIES,
+    MedRAugSettings,
+    Policy,
+    load_policy,
+    read_policy,
+)
 from abomed.data.catalogue import SOURCES
 from abomed.errors import ConfigError
 
@@ -68,6 +76,27 @@ def test_policies_of_modalities_reach_no_change_at_all() -> None:
     for name in ("pap-smear", "isic2018", "breakhis", "general"):
         assert {entry.low for entry in load_policy(name).entries} == {0.0}
         assert load_policy(name).magnitude == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["pap-smear", "isic2018", "breakhis", "general"])
+def test_the_page_tells_ranges_and_reasons_as_they_are(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs/augmentation.md").read_text(encoding="utf-8")
+    table = page.split(f"### {name}: {load_policy(name).title}\n")[1].split("\n\n")[0].splitlines()[2:]
+    entries = load_policy(name).entries
+    assert len(table) == len(entries)
+    for line, entry in zip(table, entries, strict=True):
+        operation, told, reason = line.strip("| ").split(" | ")
+        assert (operation, reason) == (entry.operation, entry.rationale)
+        assert told == "changes nothing" if entry.high == 0 else f"{entry.high:g}" in told.split(",")[0]
+
+
+def test_the_page_s_own_modality_can_be_used() -> None:
+    page = (Path(__file__).parents[2] / "docs/augmentation.md").read_text(encoding="utf-8")
+    policy = read_policy(page.split("```toml\n")[1].split("```")[0], "the page")
+    assert [(entry.operation, entry.high, entry.sign) for entry in policy.entries] == [
+        ("rotate", 15, "random"),
+        ("brightness", 0.1, "minus"),
+    ]
 
 
 def test_every_source_has_a_policy_and_unknown_ones_a_safe_one() -> None:
