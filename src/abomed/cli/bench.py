@@ -34,6 +34,7 @@ def iteration(
     sizes: Numbers = (),
     queries: Count = 15,
     settings: Several = (),
+    whole: bool = False,
     repeats: Count | None = None,
     quick: bool = False,
     device: str = "auto",
@@ -58,6 +59,8 @@ def iteration(
         Queries per class.
     settings
         Settings of a training, as SECTION.NAME=VALUE: inner.steps=paper, train.kernels=off.
+    whole
+        Only the whole iteration, without its stages.
     repeats
         20 by default, 5 with --quick.
     quick
@@ -81,6 +84,7 @@ def iteration(
         queries,
         _repeats(repeats, quick),
         device,
+        stages=not whole,
         flags=_flags(settings),
     )
     _tell(bench_iteration(plan), out, json)
