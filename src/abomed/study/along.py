@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from abomed.config.study import CellSpec, EvaluationSpec
 from abomed.errors import DataError
 from abomed.report.along import Course
 from abomed.report.stages import StageBar
-from abomed.study.address import spec_key
+from abomed.study.address import definition, spec_key
 from abomed.study.grid import cells_of, load_study
 from abomed.study.store import StudyFolder
 from abomed.study.timing import STAGES
@@ -17,16 +18,15 @@ def read_courses(folder: StudyFolder, study: str) -> list[Course]:
     courses = []
     for cell in cells_of(load_study(study)):
         for body in folder.results_of(spec_key(cell)):
-            for each in cell.evaluations if body["state"] == "finished" else ():
+            for name in _followed(cell, body):
                 points = {
                     int(row["at"]): float(row["over_tasks"]["mean"])
                     for row in body["rows"]
-                    if row["evaluation"] == each.name and "over_tasks" in row and each.at
+                    if row["evaluation"] == name and "over_tasks" in row
                 }
-                if len(points) > 1:
-                    courses.append(
-                        Course(cell.data, cell.label, cell.seed, points, _validation(body["training"]))
-                    )
+                courses.append(
+                    Course(cell.data, cell.label, cell.seed, points, _validation(body["training"]))
+                )
     if not courses:
         raise DataError("no training was tested along its way", where=str(folder.path))
     return courses
@@ -46,6 +46,13 @@ def read_stages(folder: StudyFolder, study: str) -> list[StageBar]:
     if not bars:
         raise DataError("no method was timed", where=str(folder.path))
     return bars
+
+
+def _followed(cell: CellSpec, body: Mapping[str, Any]) -> list[str]:
+    """The names, in a result, of the cell's tests along the training."""
+    wanted = {definition(each) for each in cell.evaluations if len(each.at) > 1}
+    told = [EvaluationSpec.model_validate(each) for each in body["spec"].get("evaluations", [])]
+    return [each.name for each in told if body["state"] == "finished" and definition(each) in wanted]
 
 
 def _validation(training: Mapping[str, Any] | None) -> dict[int, float]:
