@@ -7,7 +7,7 @@ Decisions a reader would question:
 - `ANIL`, `features once` and `task by task, closed form` are plain PyTorch. The first is the fair neighbour: one pass
   of the backbone for each image, second order through the head's steps. The second is Algorithm 1 as its reader would
   write it. The third is the best that was found by hand on two cores: channels-last, heads in closed form.
-- Ours runs as in a training: on a GPU by its own kernels and in bfloat16, on a processor plainly in float32. The others
+- Ours runs as in a training: on a GPU by its own kernels and in bfloat16, on a processor plainly in float32. Others
   run in float32, as their examples do.
 - The update is part of the work, sampling and augmentation are not: the peers have none.
 - What is not installed, or does not load, is listed with the reason. Nothing is patched.
