@@ -97,7 +97,8 @@ def test_accuracy_against_time(
     assert str(out) in capsys.readouterr().out
     (axes,) = drawn[0].axes
     assert axes.get_title() == "pap-smear"
-    assert {str(each.get_label()) for each in axes.containers} == set(by_label)
+    assert {str(each.get_label()) for each in axes.containers} == set(by_label) - {"Frozen features"}
+    assert by_label["Frozen features"].seconds == ()
     # The other test of the same cells, and the time of single iterations.
     assert {point.accuracy for point in tradeoffs(folder, "main", 5, "support", "training")[0]} == {0.4}
     for cell in some("time", data="pap-smear", shots="5", label="ABO-Med"):
@@ -171,6 +172,8 @@ def test_along_a_training_the_last_iteration_counts(folder: StudyFolder) -> None
         {**row_of(cell, "images", 5, "images", 0.4 + at / 100), "at": at} for at in cell.evaluations[0].at
     ]
     write(folder, cell, rows)
+    # The same weights, tested otherwise and later: the row below is still found.
+    write(folder, cell, [], key="1" * 64, finished="2026-11-20T00:00:00+00:00")
     points, _ = tradeoffs(folder, "synthetic", 5, "images", "training")
     assert [point.accuracies for point in points] == [(pytest.approx(0.4 + last / 100),)]
 

@@ -8,7 +8,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from abomed.report.canvas import BLUE, GREY, INK, ORANGE, PAGE_WIDTH, dress, new_figure, one_legend, plain
+from abomed.report.canvas import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    PAGE_WIDTH,
+    PAPER,
+    dress,
+    new_figure,
+    one_legend,
+    plain,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +57,7 @@ def draw_apart(pairs: Sequence[Apart], bars: str) -> "Figure":
         rows = [pair for pair in pairs if pair.data == data]
         _draw_panel(axes, rows)
         last = axes is panels[-1]
-        dress(axes, f"accuracy, % (thin lines: {bars})" if last else "", "")
+        dress(axes, f"accuracy, %\nthin lines: {bars}" if last else "", "")
         axes.set_title(data, fontsize=9.5, color=INK, loc="left", parse_math=False)
         axes.grid(visible=False, axis="y")
     one_legend(figure, panels, 3)
@@ -74,6 +85,6 @@ def _draw_panel(axes: "Axes", rows: Sequence[Apart]) -> None:
 def _draw_end(axes: "Axes", end: Ends, height: int, colour: str, marker: str, label: str | None) -> None:
     spread = [[100 * (end.mean - end.low)], [100 * (end.high - end.mean)]]
     axes.errorbar(
-        [100 * end.mean], [height], xerr=spread, color=colour, marker=marker, ms=6, lw=1, capsize=2, ls="",
-        label=label,
+        [100 * end.mean], [height], xerr=spread, color=colour, marker=marker, ms=5 if marker == "s" else 7.5,
+        mfc=PAPER if marker == "s" else colour, lw=1, capsize=2, ls="", label=label,
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 Decisions a reader would question:
 
-- Time is on a logarithmic axis: methods differ by factors. A method that is not trained has no place on it and is a
-  dotted line at its accuracy.
+- Time is on a logarithmic axis where methods differ by factors. A method that is not trained has no place on it and
+  is a dotted line at its accuracy.
 - Bars are the range over seeds, not an interval: with a few seeds a range is what is known.
 - The stepped line joins the methods to which none is both at least as fast and at least as accurate.
 """
@@ -17,6 +17,8 @@ from abomed.report.canvas import COLOURS, GREY, INK, MARKERS, PAGE_WIDTH, dress,
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_DECADE, _MANY = 3.0, 100.0  # factors from which an axis is logarithmic, and its powers of ten are enough
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def frontier(points: Sequence[TradeOff]) -> list[TradeOff]:
 
 def _draw_panel(axes: "Axes", points: Sequence[TradeOff], methods: Sequence[str]) -> None:
     front = frontier(points)
-    if front:
+    if len(front) > 1:
         axes.step(
             [point.time for point in front], [100 * point.accuracy for point in front],
             where="post", color=GREY, lw=1, ls="--", zorder=1, label="no method is faster and better",
@@ -82,5 +84,17 @@ def _draw_panel(axes: "Axes", points: Sequence[TradeOff], methods: Sequence[str]
             [point.time], [mean], yerr=spread, xerr=aside, color=colour, marker=marker, ms=6, lw=1, ls="",
             capsize=2, label=plain(point.method),
         )  # fmt: skip
-    if any(point.time for point in points):
-        axes.set_xscale("log")
+    times = [seconds for point in points for seconds in point.seconds]
+    if times and max(times) > _DECADE * min(times):
+        _scale_by_factors(axes, max(times) / min(times))
+
+
+def _scale_by_factors(axes: "Axes", span: float) -> None:
+    """A logarithmic axis with plain numbers; between the powers of ten only where there are few of them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    plainly = FuncFormatter(lambda value, _: f"{value:,.4g}")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(plainly)
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axes.xaxis.set_minor_formatter(plainly if span < _MANY else NullFormatter())

@@ -4,7 +4,7 @@ Decisions a reader would question:
 
 - Labels and tests are those of the study that is drawn, not of the one that happened to compute a cell first: cells
   are found by their description, and rows by the definition of their test.
-- Of several results of one cell (on other images, say) the newest counts.
+- Of several results of one cell (on other images, or of other tests) the newest that holds a test counts.
 - Time is what a training took, read from its own figures, or, of a study that timed single iterations, the time of
   100 tasks. Results are compared across machines by nobody: the environment of each is in its JSON.
 """
@@ -25,15 +25,16 @@ from abomed.study.store import StudyFolder
 from abomed.types import counted
 
 Time = Literal["training", "tasks"]
+UNTRAINED = "frozen"  # its cells pass through the loop of training, and learn nothing there
 _HUNDRED = 100
 
 
 @dataclass(frozen=True)
 class Known:
-    """A cell of the study with its result."""
+    """A cell of the study with its results, the newest last."""
 
     cell: CellSpec
-    body: dict[str, Any]
+    bodies: tuple[dict[str, Any], ...]
 
     @property
     def label(self) -> str:
@@ -41,15 +42,27 @@ class Known:
 
     def tests(self) -> Iterator[tuple[EvaluationSpec, dict[str, Any]]]:
         """The study's tests with their rows; of a test along the training, those of its last iteration."""
-        names = {
-            definition(EvaluationSpec.model_validate(each)): each.get("name", EvaluationSpec().name)
-            for each in self.body["spec"].get("evaluations", [])
-        }
         for each in self.cell.evaluations:
-            name = names.get(definition(each))
-            for row in self.body["rows"]:
-                if row["evaluation"] == name and (not each.at or row["at"] == max(each.at)):
-                    yield each, row
+            # Another study may have tested the same weights otherwise, later.
+            for body in reversed(self.bodies):
+                rows = [row for row in body["rows"] if row["evaluation"] == _name_of(each, body)]
+                if rows:
+                    yield from ((each, row) for row in rows if not each.at or row["at"] == max(each.at))
+                    break
+
+    @property
+    def seconds(self) -> float:
+        """Of the training; several results of one cell share it."""
+        return float(self.bodies[-1]["seconds"].get("train", 0.0))
+
+
+def _name_of(test: EvaluationSpec, body: dict[str, Any]) -> str | None:
+    """Under what name a result holds a test; None where it does not."""
+    names = {
+        definition(EvaluationSpec.model_validate(each)): each.get("name", EvaluationSpec().name)
+        for each in body["spec"].get("evaluations", [])
+    }
+    return names.get(definition(test))
 
 
 def known_cells(folder: StudyFolder, study: str) -> list[Known]:
@@ -59,7 +72,7 @@ def known_cells(folder: StudyFolder, study: str) -> list[Known]:
     for cell in cells:
         finished = [body for body in folder.results_of(spec_key(cell)) if body["state"] == "finished"]
         if finished:
-            known.append(Known(cell, finished[-1]))
+            known.append(Known(cell, tuple(finished)))
     if not known:
         raise DataError(
             f"no cell of the study '{study}' is finished",
@@ -84,8 +97,8 @@ def tradeoffs(
                 continue
             seconds, accuracies = gathered.setdefault((each.cell.data, each.label), ([], []))
             accuracies.append(row["over_tasks"]["mean"])
-            found = timed.get(_timing_of(each.cell)) if time == "tasks" else each.body["seconds"].get("train")
-            if found:
+            found = timed.get(_timing_of(each.cell)) if time == "tasks" else each.seconds
+            if found and each.cell.method != UNTRAINED:
                 seconds.append(found)
     points = [TradeOff(*key, tuple(seconds), tuple(values)) for key, (seconds, values) in gathered.items()]
     if not points:
@@ -135,8 +148,9 @@ def patients(folder: StudyFolder, study: str) -> tuple[list[Apart], str]:
             where=str(folder.path),
             right="abomed study run patients",
         )
-    seeds = max(len(rows) for sides in tests.values() for rows in sides.values())
-    return pairs, "range over seeds" if seeds > 1 else "95 % interval over tasks"
+    seeds = {len(rows) for sides in tests.values() for rows in sides.values()}
+    words = {"range over seeds": max(seeds) > 1, "95 % interval over tasks of a single seed": 1 in seeds}
+    return pairs, " or ".join(each for each, there in words.items() if there)
 
 
 def _choose_test(known: list[Known], evaluation: str | None) -> str:
@@ -154,7 +168,7 @@ def _seconds_per_tasks(folder: StudyFolder) -> dict[tuple[object, ...], float]:
     """Seconds of 100 tasks by what was timed."""
     seconds = {}
     for each in known_cells(folder, "time"):
-        told = each.body["time"]
+        told = each.bodies[-1]["time"]
         seconds[_timing_of(each.cell)] = _HUNDRED * told["total"] / told["tasks"]
     return seconds
 
