@@ -66,7 +66,8 @@ def test_the_parts_add_up_to_the_classifiers_logits() -> None:
     classifier, squares = fitted("cnn4", "lite0"), drawn(5, 3)
     with torch.no_grad():
         parts = [m(m.block.prepare(squares)).double() for m in explain.block_logits(classifier)]
-    shares = (parts[0] + parts[1] + classifier.head_.bias).softmax(1).numpy()
+    logits = (parts[0] + parts[1] + classifier.head_.bias) / classifier.temperature_
+    shares = logits.softmax(1).numpy()
     np.testing.assert_allclose(shares, classifier.answer_pixels(squares)[0], atol=1e-5)
 
 
@@ -91,6 +92,17 @@ def test_a_map_is_a_matter_of_its_image_alone() -> None:
     for place in (0, 15, 16, 19):
         alone = explain.answer_maps(classifier, squares[place : place + 1], ways[place : place + 1])
         assert torch.equal(alone[0], together[place])
+
+
+@pytest.mark.parametrize(("names", "views"), [(("cnn4",), 1), (("cnn4", "lite0"), 1), (("cnn4",), 2)])
+def test_answers_and_maps_of_one_forward_are_those_of_two(names: tuple[str, ...], views: int) -> None:
+    classifier, squares = fitted(*names, views=views), drawn(19, 10)
+    shares, features = classifier.answer_pixels(squares)
+    told = explain.answer_with_maps(classifier, squares)
+    assert np.array_equal(told.probabilities, shares)
+    assert np.array_equal(told.features, features)
+    maps = explain.answer_maps(classifier, squares, torch.from_numpy(shares.argmax(1)))
+    assert torch.equal(told.maps, maps)
 
 
 def slow_occlusion(

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float64, UInt8
 from torch import Tensor
 
-from abomed.classify.explain import answer_maps, has_maps, nearest_support
+from abomed.classify.explain import answer_with_maps, has_maps, nearest_support
 from abomed.classify.precheck import SHARED_GROUP, draw_thumbnails
 from abomed.classify.queries import Queries
 from abomed.classify.support import Support
@@ -120,12 +120,17 @@ def _answer_read(
     support: Support, records: Sequence[Record], read: Sequence[Viewed], extras: Extras
 ) -> list[Answer]:
     squares = _to_tensor(read, support.side)
-    probabilities, features = support.classifier.answer_pixels(squares)
+    heat: UInt8[np.ndarray, "rows height width"] | None = None
+    if extras.heat:
+        told = answer_with_maps(support.classifier, squares)
+        probabilities, features = told.probabilities, told.features
+        heat = (told.maps * 255).round().byte().numpy()
+    else:
+        probabilities, features = support.classifier.answer_pixels(squares)
     ways = probabilities.argmax(1)
     members = support.doubt.sets(features, probabilities)
     novelty = support.doubt.novelty(features)
     twins = support.known.find_copies([viewed.pixels_sha256 for viewed in read], draw_thumbnails(squares))
-    heat = _heat(support, squares, ways) if extras.heat else None
     nearest = _nearest(support, features) if extras.evidence else None
     answers = []
     for place, (record, viewed) in enumerate(zip(records, read, strict=True)):
@@ -168,12 +173,6 @@ def _flags(
 def _to_tensor(read: Sequence[Viewed], side: int) -> UInt8[Tensor, "rows 3 side side"]:
     rows = np.stack([np.frombuffer(viewed.pixels, np.uint8).reshape(3, side, side) for viewed in read])
     return torch.from_numpy(rows)
-
-
-def _heat(support: Support, squares: Tensor, ways: np.ndarray) -> UInt8[np.ndarray, "rows height width"]:
-    maps = answer_maps(support.classifier, squares, torch.from_numpy(ways))
-    bytes_: np.ndarray = (maps * 255).round().byte().numpy()
-    return bytes_
 
 
 def _nearest(support: Support, features: np.ndarray) -> list[tuple[int, ...]]:

@@ -17,9 +17,11 @@ Decisions a reader would question:
 - A map shows where evidence lies. It does not say that the evidence is a medical reason.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int64, UInt8
 from torch import Tensor, nn
@@ -149,29 +151,76 @@ def answer_maps(
     ways: Int64[Tensor, " rows"],
 ) -> Float[Tensor, "rows height width"]:
     """The Grad-CAM of the last maps, on their own grid and from 0 to 1, for any number of images at once."""
-    parts = [_answer_maps(module, squares, ways) for module in block_logits(classifier)]
-    grid = max((part.shape[2:] for part in parts), key=lambda shape: shape[0] * shape[1])
-    total = torch.zeros(len(squares), 1, *grid)
-    for part in parts:
-        total += _enlarge(part, (int(grid[0]), int(grid[1]))) * _cells(part)
-    return scale_to_largest(total)[:, 0]
-
-
-def _answer_maps(
-    module: BlockLogits, squares: UInt8[Tensor, "rows 3 side side"], ways: Int64[Tensor, " rows"]
-) -> Float[Tensor, "rows 1 height width"]:
-    maps = []
-    for part, wanted in zip(squares.split(ROWS), ways.split(ROWS), strict=True):
-        full = torch.zeros(ROWS, *part.shape[1:], dtype=part.dtype)  # one shape, as in `embedding`
-        full[: len(part)] = part
-        with torch.no_grad():
-            found = module.find_map(module.block.prepare(full.to(module.weight.device)))[: len(part)]
-        with torch.enable_grad():
-            seen = found.detach().requires_grad_()
-            scores = module.behind(seen).gather(1, wanted.to(seen.device)[:, None]).sum()
-            (slope,) = torch.autograd.grad(scores, seen)
-        maps.append((slope.mean((2, 3), keepdim=True) * found).sum(1, keepdim=True).relu().cpu())
+    modules = block_logits(classifier)
+    maps = [
+        _weigh(modules, _look(modules, part), wanted)
+        for part, wanted in zip(squares.split(ROWS), ways.split(ROWS), strict=True)
+    ]
     return torch.cat(maps)
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """What `answer_pixels` gives, and the map of each answer."""
+
+    probabilities: Float64[np.ndarray, "rows ways"]
+    features: Float64[np.ndarray, "rows dim"]
+    maps: Float[Tensor, "rows height width"]
+
+
+def answer_with_maps(classifier: FewShotClassifier, squares: UInt8[Tensor, "rows 3 side side"]) -> Explained:
+    """Answers and their maps. Where one view is asked for, both come from one forward, to the same bits."""
+    if classifier.views > 1:
+        shares, features = classifier.answer_pixels(squares)
+        return Explained(
+            shares, features, answer_maps(classifier, squares, torch.from_numpy(shares.argmax(1)))
+        )
+    modules = block_logits(classifier)
+    parts = [_answer_part(classifier, modules, part) for part in squares.split(ROWS)]
+    return Explained(
+        np.concatenate([part.probabilities for part in parts]),
+        np.concatenate([part.features for part in parts]),
+        torch.cat([part.maps for part in parts]),
+    )
+
+
+@torch.no_grad()
+def _answer_part(classifier: FewShotClassifier, modules: Sequence[BlockLogits], part: Tensor) -> Explained:
+    found = _look(modules, part)
+    pooled = [
+        (module.backbone.pool(each) - module.block.shift) * module.block.factor
+        for module, each in zip(modules, found, strict=True)
+    ]
+    features = torch.cat(pooled, 1)[: len(part)].cpu()
+    shares = classifier._probabilities(features.unsqueeze(0))
+    maps = _weigh(modules, found, torch.from_numpy(shares.argmax(1)))
+    return Explained(shares, features.double().numpy(), maps)
+
+
+@torch.no_grad()
+def _look(modules: Sequence[BlockLogits], part: UInt8[Tensor, "rows 3 side side"]) -> list[Tensor]:
+    """The last map of each backbone, from one forward of `ROWS` images as in `embedding`."""
+    full = torch.zeros(ROWS, *part.shape[1:], dtype=part.dtype)
+    full[: len(part)] = part
+    return [module.find_map(module.block.prepare(full.to(module.weight.device))) for module in modules]
+
+
+def _weigh(
+    modules: Sequence[BlockLogits], found: Sequence[Tensor], ways: Int64[Tensor, " rows"]
+) -> Float[Tensor, "rows height width"]:
+    """The maps of all backbones, weighed by the slopes of the logits asked for, enlarged and added up."""
+    raw = []
+    for module, whole in zip(modules, found, strict=True):
+        last = whole[: len(ways)]
+        with torch.enable_grad():
+            seen = last.detach().requires_grad_()
+            scores = module.behind(seen).gather(1, ways.to(seen.device)[:, None]).sum()
+            (slope,) = torch.autograd.grad(scores, seen)
+        raw.append((slope.mean((2, 3), keepdim=True) * last).sum(1, keepdim=True).relu().cpu())
+    height, width = max((part.shape[2:] for part in raw), key=lambda shape: shape[0] * shape[1])
+    total = sum(_enlarge(part, (int(height), int(width))) * _cells(part) for part in raw)
+    assert isinstance(total, Tensor)
+    return scale_to_largest(total)[:, 0]
 
 
 def scale_to_largest(maps: Float[Tensor, "rows 1 height width"]) -> Float[Tensor, "rows 1 height width"]:
