@@ -28,6 +28,7 @@ class Sample:
     tasks: Float64[Tensor, " tasks"] | None  # accuracy of each task
     episodes: str
     fixed: bool  # no training, so no seed can change it
+    pool: float | None = None  # half width of the interval over images or patients
 
 
 @dataclass(eq=False)
@@ -75,6 +76,12 @@ class Place:
         if not self.episodes:
             return None
         return torch.stack([each.tasks for each in self.samples if each.tasks is not None]).mean(0)
+
+    @property
+    def pool(self) -> float | None:
+        """Half the interval over images or patients of one seed's weights, on average."""
+        widths = [each.pool for each in self.samples if each.pool is not None]
+        return _mean(widths) if widths else None
 
     @property
     def over_tasks(self) -> Interval | None:

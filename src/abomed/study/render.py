@@ -207,9 +207,9 @@ def _escape(text: str) -> str:
 
 
 COLUMNS = (
-    "study", "table", "row", "column", "state", "mean", "tasks_low", "tasks_high", "tasks", "seeds", "seeds_low",
-    "seeds_high", "seeds_method", "open_cells", "open_minutes", "episode_hash", "best", "paper", "paper_half_width",
-    "remark",
+    "study", "table", "row", "column", "state", "mean", "tasks_low", "tasks_high", "tasks", "pool_half_width",
+    "seeds", "seeds_low", "seeds_high", "seeds_method", "open_cells", "open_minutes", "episode_hash", "best",
+    "paper", "paper_half_width", "remark",
 )  # fmt: skip
 
 
@@ -238,6 +238,7 @@ def _record(place: Place, best: bool) -> tuple[Any, ...]:
         _state(place),
         _plain(place.mean),
         *(("", "", "") if tasks is None else (_plain(tasks.low), _plain(tasks.high), tasks.count)),
+        _plain(place.pool),
         len(values),
         _plain(low),
         _plain(high),

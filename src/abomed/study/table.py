@@ -122,7 +122,8 @@ def _add(
             tasks = torch.tensor(scores["correct_by_task"]).double() / scores["rows"]
             fixed = cell.kind == "features"
             value = row["over_tasks"]["mean"]
-            place.samples.append(Sample(cell.seed, over, value, tasks, row["episode_hash"], fixed))
+            pool = row["over_pool"] and row["over_pool"]["half_width"]
+            place.samples.append(Sample(cell.seed, over, value, tasks, row["episode_hash"], fixed, pool))
         return
     if failures:
         place.failed += failures[:1]
