@@ -1,6 +1,8 @@
 """Studies as data: how many cells they have, and what is refused."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -114,3 +116,18 @@ def test_unknown_names_are_refused_with_a_hint() -> None:
         load_study("patient")
     with pytest.raises(ConfigError, match="the study cannot be read"):
         load_study("nowhere.toml")
+
+
+def test_the_page_of_documentation_counts_right_and_its_example_is_a_study() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    told: dict[str, int] = {}
+    for names, counts in re.findall(r"^\| ([a-z, -]+) \| .* \| ([\d,]+(?:, \d+)?) \|$", text, re.MULTILINE):
+        both = counts.split(", ") if ", " in counts else [counts]
+        told |= {
+            name: int(count.replace(",", "")) for name, count in zip(names.split(", "), both, strict=True)
+        }
+    assert told == {name: len(cells_of(load_study(name))) for name in STUDIES}
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    cells = cells_of(parse_study("example", example))
+    assert len(cells) == 2 * 2 * 5
+    assert {resolve(cell).inner.penalty for cell in cells if cell.label == "MedRAug"} == {5.0}
