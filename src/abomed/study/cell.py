@@ -83,7 +83,7 @@ def run_job(job: Job, tell: Tell | None = None, stop: Stop | None = None) -> Out
     try:
         packs = {name: _open(path, os.stat(path).st_mtime_ns) for name, path in job.packs.items()}
         plan = _on_device(plan_cell(cell, packs), job.device)
-    except AbomedError as error:
+    except (AbomedError, OSError) as error:  # a pack that was moved, say
         return Outcome("failed", time.perf_counter() - started, str(error))
     if _is_known(folder, plan, job.retry):
         return Outcome("known")
