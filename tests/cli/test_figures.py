@@ -132,32 +132,28 @@ def test_class_triples_with_the_published_one(
 
 
 def test_patients_apart(folder: StudyFolder, tmp_path: Path, drawn: list[Figure]) -> None:
+    """Every test with patients apart is drawn beside the one of its shape with images apart."""
     cells = (*some("patients", data="pap-smear"), *some("patients", data="breakhis400"))
+    shapes = {(test.shots or 5, test.queries) for test in cells[0].evaluations if test.disjoint == "groups"}
     for cell in cells:
-        one_shot = "images, 1-shot, 1 query"
-        rows = [
-            row_of(cell, "images", 5, "images", 0.9),
-            row_of(cell, one_shot, 1, "images", accuracy_of(cell), 1),
-            row_of(cell, "patients", 1, "groups", accuracy_of(cell, -0.2), 1),
-        ]
-        if cell.data == "breakhis400":
-            rows[2] = {
-                "evaluation": "patients",
-                "data": cell.data,
-                "impossible": "too few patients",
-                "found": "2",
-            }
+        rows = []
+        for test in cell.evaluations:
+            shift = -0.2 if test.disjoint == "groups" else 0.0
+            accuracy = accuracy_of(cell, shift)
+            rows.append(row_of(cell, test.name, test.shots or 5, test.disjoint, accuracy, test.queries))
+            if cell.data == "breakhis400" and test.disjoint == "groups":
+                rows[-1] = {"evaluation": test.name, "data": cell.data, "impossible": "too few", "found": "2"}
         write(folder, cell, rows)
     pairs, bars = patients(folder, "patients")
     assert bars == "range over seeds"
     ours = [pair for pair in pairs if pair.method == "ABO-Med"]
-    assert [(pair.data, pair.task) for pair in ours] == [
-        ("pap-smear", "1-shot, 1 query"),
-        ("breakhis400", "1-shot, 1 query"),
-    ]
-    assert ours[0].groups is not None
-    assert (ours[0].images.mean, ours[0].groups.low) == pytest.approx((0.572, 0.37))
-    assert ours[1].groups is None
+    tasks = {f"{shots}-shot, {queries} {'query' if queries == 1 else 'queries'}" for shots, queries in shapes}
+    for data in ("pap-smear", "breakhis400"):
+        assert {pair.task for pair in ours if pair.data == data} == tasks
+    apart = [pair.groups for pair in ours if pair.data == "pap-smear"]
+    assert [end and (end.mean, end.low) for end in apart] == [pytest.approx((0.372, 0.37))] * len(tasks)
+    assert [pair.images.mean for pair in ours] == pytest.approx([0.572] * len(ours))
+    assert [pair.groups for pair in ours if pair.data == "breakhis400"] == [None] * len(tasks)
     assert (
         main.call(["figure", "patients", "--results", str(folder.path), "--out", str(tmp_path / "p.png")])
         == 0
