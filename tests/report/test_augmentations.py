@@ -217,6 +217,10 @@ def test_tiles_stand_where_they_should_and_files_hold_them() -> None:
     assert (canvas[:, : sheet.beside] == 255).all()
     assert (pixels[:, : sheet.beside] < 128).any(), "words"
     assert drawn.pdf.startswith(b"%PDF")
+    height, width, _ = canvas.shape
+    assert f"/Width {width}".encode() in drawn.pdf
+    assert f"/Height {height}".encode() in drawn.pdf
+    assert b"/Type0" in drawn.pdf, "words stay words"
     assert draw_tiles(sheet) == drawn, "the same images give the same bytes"
 
 
