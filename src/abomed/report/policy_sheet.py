@@ -162,7 +162,7 @@ def describe_range(entry: PolicyEntry, policy: Policy) -> str:
         return "changes nothing"
     several = entry.operation in CHANNELS
     sign = "± " if several else {"random": "± ", "plus": "", "minus": "− "}[entry.sign]
-    least = f"{sign}{low:.3g} to " if low else "up to "
+    least = "always " if low == high else f"{sign}{low:.3g} to " if low else "up to "
     return f"{'each ' if several else ''}{least}{sign}{high:.3g}, {OPERATIONS[entry.operation].unit}"
 
 
