@@ -11,12 +11,15 @@ import pytest
 from abomed.config.study import CellSpec, EvaluationSpec
 from abomed.data.packed import open_pack
 from abomed.engine.lock import RunLock
+from abomed.engine.progress import Stop
+from abomed.study import workers
 from abomed.study.address import plan_cell
 from abomed.study.board import last_iteration
-from abomed.study.cell import Job, run_job
+from abomed.study.cell import Job, Outcome, run_job
 from abomed.study.grid import cells_of, load_study
 from abomed.study.run import Summary, run_study
 from abomed.study.store import StudyFolder
+from abomed.study.workers import Report
 from tests.study.made_up import kill_when, made_up_cells, numbers, running
 
 
@@ -103,6 +106,30 @@ def test_killed_three_times_it_ends_with_the_same_numbers(
         process.join()
         assert process.exitcode == 0
     assert numbers(tmp_path) == numbers(undisturbed)
+
+
+def test_time_is_measured_alone_and_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[tuple[str, list[str]]] = []
+
+    def pool(part: dict[int, Job], workers: int, report: Report, stop: Stop, left: dict[int, Job]) -> bool:
+        order.append((f"{workers} at once", [job.spec["label"] for job in part.values()]))
+        left.clear()
+        return False
+
+    def here(job: Job, stop: Stop) -> Outcome:
+        order.append(("alone", [job.spec["label"]]))
+        return Outcome("finished")
+
+    monkeypatch.setattr(workers, "_pool", pool)
+    monkeypatch.setattr(workers, "run_job", here)
+    kinds = {"a": "time", "b": "train", "c": "time", "d": "features"}
+    jobs = [Job({"label": label, "kind": kind}, "", {}) for label, kind in kinds.items()]
+    told: list[int] = []
+    workers.in_processes(2)(
+        jobs, lambda number, outcome: told.append(number) if outcome else None, lambda: False
+    )
+    assert order == [("2 at once", ["b", "d"]), ("alone", ["a"]), ("alone", ["c"])]
+    assert told == [0, 2]
 
 
 def test_every_method_of_the_main_study_is_a_cell(pack: Path, tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ class Job:
     device: str = "auto"
     retry: bool = False  # compute a cell again that has failed
 
+    @property
+    def wants_quiet(self) -> bool:
+        """A measurement of time has the machine to itself."""
+        return self.spec.get("kind") == "time"
+
 
 @dataclass(frozen=True)
 class Outcome:

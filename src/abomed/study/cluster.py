@@ -31,9 +31,11 @@ def in_ray(workers: int, *, gpu: bool) -> Execute:
 
     def execute(jobs: Sequence[Job], report: Report, stop: Stop) -> None:
         with _connected(workers) as ray:
-            needs = {"num_gpus": 1} if gpu else {"num_cpus": 1}
-            task = ray.remote(max_retries=ATTEMPTS, retry_exceptions=False, **needs)(compute)
-            waiting = {task.remote(job): number for number, job in enumerate(jobs)}
+            task = ray.remote(max_retries=ATTEMPTS, retry_exceptions=False)(compute)
+            waiting = {
+                task.options(**_needs(job, workers, gpu)).remote(job): number
+                for number, job in enumerate(jobs)
+            }
             while waiting and not stop():
                 done, _ = ray.wait(list(waiting), num_returns=1, timeout=_POLL)
                 for each in done:
@@ -51,6 +53,13 @@ def compute(job: Job) -> Outcome:
 
     torch.set_num_threads(1)
     return run_job(job)
+
+
+def _needs(job: Job, workers: int, gpu: bool) -> dict[str, int]:
+    """What a cell asks the cluster for; a measurement of time on processors asks for all that is started here."""
+    if gpu:
+        return {"num_gpus": 1}
+    return {"num_cpus": min(workers, processor_cores()) if job.wants_quiet else 1}
 
 
 def _outcome_of(ray: Any, reference: Any, job: Job) -> Outcome:

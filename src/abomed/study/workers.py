@@ -50,10 +50,10 @@ def in_turn(jobs: Sequence[Job], report: Report, stop: Stop) -> None:
 
 
 def in_processes(workers: int) -> Execute:
-    """By a pool of processes, one cell in each at a time."""
+    """By a pool of processes, one cell in each at a time; what measures time comes last, and alone."""
 
     def execute(jobs: Sequence[Job], report: Report, stop: Stop) -> None:
-        left, breaks = dict(enumerate(jobs)), 0
+        left, breaks = {number: job for number, job in enumerate(jobs) if not job.wants_quiet}, 0
         while left and not stop():
             alone = breaks > _BREAKS
             part = dict([next(iter(left.items()))]) if alone else dict(left)
@@ -63,6 +63,10 @@ def in_processes(workers: int) -> Execute:
                 number, job = next(iter(part.items()))
                 del left[number]
                 report(number, keep_failure(job, killed()))
+        quiet = [number for number, job in enumerate(jobs) if job.wants_quiet]
+        in_turn(
+            [jobs[number] for number in quiet], lambda place, outcome: report(quiet[place], outcome), stop
+        )
 
     return execute
 
