@@ -151,6 +151,8 @@ def summarise(support: Support, results: Results) -> str:
             f"answered right ({100 * expected.level:g} % interval {100 * expected.low:.0f} to "
             f"{100 * expected.high:.0f} %)."
         )
+        if expected.low <= 1 / len(support.class_names):
+            text += " That may be no better than guessing."
     else:
         text += " How often the answers are right cannot be told from the labelled images."
     return text
