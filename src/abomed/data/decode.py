@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from abomed.config.data import IMAGE_FORMATS, DecodeSettings, Fit
 from abomed.data.colours import convert_to_rgb
@@ -226,4 +226,6 @@ def _doubt(image: Image.Image, size: tuple[int, int], remarks: list[Remark]) -> 
 
 
 def _say(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "no picture begins like this"  # Pillow's own words hold an address in memory
     return str(error).strip() or type(error).__name__
