@@ -9,6 +9,8 @@ PSS).
 
 import argparse
 import json
+import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -33,6 +35,7 @@ class Timed:
     """One run of the command."""
 
     seconds: float
+    processor: float  # seconds of all cores, which a busy machine does not stretch
     memory: float  # MiB, at its highest
 
 
@@ -49,6 +52,7 @@ def main() -> None:
         "environment": describe_environment("cpu"),
         "targets": TARGETS,
         "settings": {"queries": arguments.queries, "pixels": [WIDTH, HEIGHT], "labelled": CLASSES * SHOTS},
+        "load_before": os.getloadavg(),
         "models": {},
     }
     with tempfile.TemporaryDirectory() as name:
@@ -77,14 +81,17 @@ def measure(folder: Path, model: str, queries: int) -> dict[str, float]:
         "whole_command_s": many.seconds,
         "images_per_second": queries / many.seconds,
         "images_per_second_after_start": (queries - 1) / (many.seconds - one.seconds),
+        "cold_command_processor_s": one.processor,
+        "images_per_second_of_one_core": (queries - 1) / (many.processor - one.processor),
         "memory_MiB": many.memory,
+        "memory_of_one_query_MiB": one.memory,
     }
 
 
 def command(folder: Path, model: str, asked: str) -> Timed:
     arguments = [sys.executable, "-m", "abomed", "classify", "--support", str(folder / "support"), "--model", model,
                  "--query", str(folder / asked), "--out", str(folder / f"{asked}.csv")]  # fmt: skip
-    start = time.perf_counter()
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     memory = 0.0
     while process.poll() is None:
@@ -92,7 +99,9 @@ def command(folder: Path, model: str, asked: str) -> Timed:
         time.sleep(0.2)
     if process.returncode:
         raise SystemExit(f"the command failed with exit code {process.returncode}")
-    return Timed(time.perf_counter() - start, memory)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    return Timed(time.perf_counter() - start, processor, memory)
 
 
 def family(process: int) -> list[int]:

@@ -42,6 +42,8 @@ from benchmarks.studies.practice import add_arguments, load_all, raw_features
 from benchmarks.studies.task_features import ImageSet, TaskList, base_tasks, novel_tasks, open_sets
 
 LEVEL = 0.9
+DEFAULT = f"{LITE0}+{FALLBACK}"
+WITHOUT_CARD = (DEFAULT, FALLBACK, LITE0)
 BASE_QUERIES = 5
 
 
@@ -61,6 +63,7 @@ def main() -> None:
     parser.add_argument("--shots", type=int, nargs="+", default=[5, 10])
     parser.add_argument("--base-shots", type=int, nargs="+", default=[1, 3, 5, 10, 20])
     parser.add_argument("--base-tasks", type=int, default=100, help="of each set and number of shots")
+    parser.add_argument("--ship", type=Path, help="write what is known of models without a card to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments.trained)
@@ -87,15 +90,18 @@ def main() -> None:
                 print(f"{subject.title} {name} {shots}-shot, {time.perf_counter() - start:.0f} s", flush=True)
                 print("  " + "; ".join(f"{key} {value:.3f}" for key, value in brief(row).items()), flush=True)
                 arguments.out.write_text(json.dumps(body, indent=1) + "\n")
+    if arguments.ship:
+        kept = [body["experience"][title] for title in WITHOUT_CARD]
+        arguments.ship.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def subjects(sets: Mapping[str, ImageSet], models: Mapping[str, Model]) -> list[Subject]:
     every = tuple(sets)
     pair, alone = (LITE0, FALLBACK), (FALLBACK,)
     found = [
-        Subject("default", (LITE0, "untrained"), pair, every, every),
-        Subject("without [pretrained]", ("untrained",), alone, every, every),
-        Subject("lite0", (LITE0,), (LITE0,), every, every),
+        Subject(DEFAULT, (LITE0, "untrained"), pair, every, every),
+        Subject(FALLBACK, ("untrained",), alone, every, every),
+        Subject(LITE0, (LITE0,), (LITE0,), every, every),
     ]
     for name in sets:
         if name in models:

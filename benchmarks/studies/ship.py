@@ -124,5 +124,4 @@ def make(run: TrainedRun, pack: Pack, arguments: argparse.Namespace) -> Model:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
     main()

@@ -9,6 +9,7 @@ from abomed.classify.calibrate import leave_one_out
 from abomed.classify.temperature import (
     COLDEST,
     HOTTEST,
+    PRIOR_IMAGES,
     BaseTemperature,
     Temperature,
     fit_temperature,
@@ -85,7 +86,7 @@ def test_the_refined_temperature_is_the_minimum_of_loss_and_prior() -> None:
     grid = np.exp(np.linspace(np.log(COLDEST), np.log(HOTTEST), 4001))
 
     def total(t: float) -> float:
-        prior = 60 * 0.25 / 2 * np.log(t / 1.4) ** 2
+        prior = PRIOR_IMAGES * 0.25 / 2 * np.log(t / 1.4) ** 2
         return 18 * oracle.log_loss(held_out.logits[0], labels, t) + prior
 
     coarse = min(grid[::40], key=total)
