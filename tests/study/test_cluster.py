@@ -45,6 +45,7 @@ def test_ray_computes_the_same_numbers_also_when_a_worker_is_killed(
     pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Ray keeps its token
     cells = made_up_cells(label="ours") + made_up_cells(label="mean colour")
     here, there = tmp_path / "here", tmp_path / "there"
     run_study(cells, here, {"synthetic": pack}, workers=1, device="cpu")

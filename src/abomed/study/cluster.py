@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from abomed.engine.progress import Stop
-from abomed.errors import MissingExtraError
+from abomed.errors import ConfigError, MissingExtraError
 from abomed.study.cell import Job, Outcome, keep_failure, run_job
 from abomed.study.workers import Execute, Report, killed, processor_cores
 
@@ -72,6 +72,18 @@ def _outcome_of(ray: Any, reference: Any, job: Job) -> Outcome:
     return outcome
 
 
+def _join(ray: Any, address: str) -> None:
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            "the Ray cluster cannot be joined",
+            where=f"RAY_ADDRESS={address}",
+            found=str(error).splitlines()[0],
+            right="HOST:PORT of a cluster that runs, or auto; RAY_AUTH_MODE=token where it asks for one",
+        ) from None
+
+
 @contextmanager
 def _connected(workers: int) -> Iterator[Any]:
     """Ray, joined or started."""
@@ -86,7 +98,7 @@ def _connected(workers: int) -> Iterator[Any]:
         return
     address = os.environ.get("RAY_ADDRESS")
     if address:
-        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        _join(ray, address)
     else:
         ray.init(
             num_cpus=min(workers, processor_cores()) if workers > 0 else None,
