@@ -101,7 +101,8 @@ def _connected(workers: int) -> Iterator[Any]:
         _join(ray, address)
     else:
         ray.init(
-            num_cpus=min(workers, processor_cores()) if workers > 0 else None,
+            address="local",  # whatever else of Ray runs on this machine
+            num_cpus=min(workers, processor_cores()),
             include_dashboard=False,
             logging_level=logging.ERROR,
             log_to_driver=False,
