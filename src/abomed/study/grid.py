@@ -36,7 +36,9 @@ def load_study(name: str) -> Study:
     if name not in STUDIES:
         close = difflib.get_close_matches(name, STUDIES, n=1)
         hint = f"did you mean '{close[0]}'? " if close else ""
-        raise ConfigError(f"there is no study '{name}'", right=f"{hint}one of {', '.join(STUDIES)}, or FILE.toml")
+        raise ConfigError(
+            f"there is no study '{name}'", right=f"{hint}one of {', '.join(STUDIES)}, or FILE.toml"
+        )
     text = files("abomed.study").joinpath(f"studies/{name}.toml").read_text(encoding="utf-8")
     return parse_study(name, text)
 
