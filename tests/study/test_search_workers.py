@@ -1,7 +1,9 @@
 """Several workers on one search: every point once, whoever is killed, and with the numbers of one worker alone."""
 
+import multiprocessing
 import signal
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from abomed.engine.lock import RunLock
 from abomed.errors import CheckpointError
 from abomed.study.search_slots import Slots
-from abomed.study.search_storage import open_study
+from abomed.study.search_storage import JOURNAL, _journal_lock, open_study
 from tests.oracles.engine import make_pack
 from tests.study.searching import GRID, Workers, plan_search, results, run_here, starts
 
@@ -179,3 +181,27 @@ def test_a_claimed_trial_is_locked(pack: Path, tmp_path: Path) -> None:
             lock = RunLock(claim.folder)
             with pytest.raises(CheckpointError, match="another process writes this run"):
                 lock.__enter__()
+
+
+def test_a_process_killed_while_it_writes_holds_nobody_up(pack: Path, tmp_path: Path) -> None:
+    """Each line of the journal is written under a lock: of many kills, some fall into it."""
+    plan = plan_search(pack, tmp_path, ("inner.penalty=0.1,1",))
+    context = multiprocessing.get_context("forkserver")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_hold_journal, args=(tmp_path, sender))
+    process.start()
+    sender.close()  # or an end of the process would not be noticed here
+    assert receiver.recv() == "held"
+    process.kill()
+    process.join()
+    started = time.monotonic()
+    with open_study(tmp_path, None, plan) as study:
+        Slots(study, plan, tmp_path, shared=True).fill()
+        assert len(study.get_trials()) == 2
+    assert time.monotonic() - started < 20  # Optuna's own lock would be waited for half a minute
+
+
+def _hold_journal(out: Path, sender: Connection) -> None:
+    _journal_lock(str(out / JOURNAL)).acquire()
+    sender.send("held")
+    time.sleep(60)

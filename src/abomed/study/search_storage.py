@@ -5,7 +5,8 @@ Decisions a reader would question:
 - SQLite serves one worker. Given two, it handed the same trial to both each time that was tried (28 of 28 runs), and
   the slower one died of it. A file of the journal, and PostgreSQL, handed out 27 points to two workers without one
   twice. So SQLite is refused for more, and its one worker holds a lock beside the file.
-- The journal's lock is named by an absolute path: a symbolic or relative name would be looked up from elsewhere.
+- The journal is locked by the kernel, which lets go of what a killed process held. Optuna's own lock files stay, and
+  everybody waits half a minute for them: each line is written under the lock, so kills do fall into it.
 - A line that a dying machine wrote by half would make the journal unreadable from the next line on. It is cut off
   when the journal is opened.
 - Two workers that come first to an empty database both make its tables, and one fails. It looks again, and finds
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.samplers import BaseSampler
     from optuna.storages import BaseStorage
+    from optuna.storages.journal import JournalFileOpenLock
 
 JOURNAL = "journal.jsonl"
 UNJUDGED = 4  # trainings that are never stopped by the median
@@ -70,10 +72,10 @@ def open_study(out: Path, storage: str | None, plan: SearchPlan) -> "Iterator[St
 
 def _open_journal(out: Path) -> "BaseStorage":
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+    from optuna.storages.journal import JournalFileBackend
 
     path = str((out / JOURNAL).absolute())
-    lock = JournalFileOpenLock(path)
+    lock = _journal_lock(path)
     backend = JournalFileBackend(path, lock_obj=lock)
     lock.acquire()
     try:
@@ -81,6 +83,28 @@ def _open_journal(out: Path) -> "BaseStorage":
     finally:
         lock.release()
     return JournalStorage(backend)
+
+
+def _journal_lock(path: str) -> "JournalFileOpenLock":
+    from optuna.storages.journal import JournalFileOpenLock
+
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return JournalFileOpenLock(path)
+
+    class KernelLock(JournalFileOpenLock):
+        """A lock that dies with its process."""
+
+        def acquire(self) -> bool:
+            self._file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            return True
+
+        def release(self) -> None:
+            os.close(self._file)
+
+    return KernelLock(path)
 
 
 def _cut_half_line(path: Path) -> None:

@@ -186,15 +186,15 @@ class Crew:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started here ignores Ctrl-C from its first instruction on, and not only once it has loaded torch."""
-    if threading.current_thread() is not threading.main_thread():
+    """What is started here is deaf to Ctrl-C from its first instruction on; this process hears it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    usual = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.pthread_sigmask(signal.SIG_SETMASK, usual)
 
 
 def _ended(trials: "Sequence[FrozenTrial]") -> int:
