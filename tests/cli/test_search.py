@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,26 +134,48 @@ def test_a_data_set_does_not_judge_itself(
     assert "160 images of 160 lie in both" in capsys.readouterr().err
 
 
-def test_two_processes_of_its_own_and_control_c(pack: str, small: str, tmp_path: Path) -> None:
-    """Stopped in the middle, and gone on with: no trial is lost, none is begun anew from nothing."""
+def test_a_killed_process_is_replaced_and_control_c_loses_nothing(
+    pack: str, small: str, tmp_path: Path
+) -> None:
+    """Killed and stopped in the middle, and gone on with: no trial is lost, and none is made twice."""
     out = tmp_path / "search"
-    over = ["--over", "inner.lr_z=0.001,0.01,0.1", "--over", "inner.penalty=0.1,1", "--workers", "2"]
+    over = [
+        *("--over", "inner.lr_z=0.001,0.01,0.1", "--over", "inner.penalty=0.1,0.5,1"),
+        *("--over", "train.iterations=12"),
+    ]
     process = subprocess.Popen(
-        [sys.executable, "-m", "abomed", *command(pack, small, out, *over)],
+        [sys.executable, "-m", "abomed", *command(pack, small, out, *over, "--workers", "2")],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
-    assert process.stdout is not None
-    while "1 of 6" not in process.stdout.readline():
-        pass
+    _read_until(process, " of 9: trial ")
+    os.kill(_worker(out), signal.SIGKILL)
+    _read_until(process, "was ended by signal 9 (SIGKILL); another takes its place")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all at once
     said, complained = process.communicate(timeout=60)
     assert process.returncode == 130, complained
     assert said.splitlines()[-1] == f"stopped; the same command goes on with the search in {out}"
     assert "Traceback" not in complained
-    assert main.call(command(pack, small, out, *over[:4])) == 0
+    assert main.call(command(pack, small, out, *over)) == 0
     trials = json.loads((out / "trials.json").read_text())["trials"]
-    assert [trial["state"] for trial in trials] == ["complete"] * 6
+    assert [trial["state"] for trial in trials] == ["complete"] * 9
+    assert len({json.dumps(trial["point"]) for trial in trials}) == 9
+
+
+def _read_until(process: "subprocess.Popen[str]", wanted: str) -> None:
+    assert process.stdout is not None
+    seen = []
+    while not seen or wanted not in seen[-1]:
+        seen.append(process.stdout.readline())
+        assert seen[-1], seen
+
+
+def _worker(out: Path) -> int:
+    """The process that holds a trial."""
+    while True:
+        for lock in out.glob("trials/*/run.lock"):
+            with suppress(OSError, ValueError):  # let go in the meantime
+                return int(json.loads(lock.read_text())["pid"])
