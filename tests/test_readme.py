@@ -21,12 +21,14 @@ def _cells(first: str) -> list[str]:
     return [cell.strip().replace("*", "") for cell in row.strip("|").split("|")][1:]
 
 
-def test_the_python_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
-    assert code is not None
-    assert len([line for line in code.group(1).splitlines() if line.strip()]) <= 13
+def _python(number: int) -> str:
+    code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[number]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 13
+    return str(code)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SyntheticSettings(
         size=32,
         images_per_class=24,
@@ -36,9 +38,40 @@ def test_the_python_runs(
     write_folder(settings, tmp_path / "FOLDER")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0}, raising=False)  # one worker: in this process
-    exec(code.group(1), {})
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_ten_lines_classify(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(_python(0), {})
+    *answers, right = capsys.readouterr().out.splitlines()
+    assert len(answers) == 3
+    assert all(
+        re.fullmatch(r"\S+\.png (mitotic_figures|vacuolated|gland_rings) [01]\.\d\d", a) for a in answers
+    )
+    assert float(right.removeprefix("right: ")) > 0.5  # chance is a third
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_lines_from_images_to_tasks_run(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(_python(1), {})
     last = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"[0-9a-f]{64} torch\.Size\(\[4, 15, 3, 128, 128\]\)", last)
+
+
+def test_the_table_of_what_a_user_gets_stands_in_results() -> None:
+    rows = json.loads((ROOT / "results/practice/accuracy.json").read_text(encoding="utf-8"))["rows"]
+    names = {
+        "**what a user gets without choosing**": "lite0+untrained, joined",
+        "frozen ImageNet features": "lite0",
+        "untrained CNN4 |": "untrained",
+        "logistic regression on colour histograms": "regression on colours",
+        "logistic regression on raw pixels": "regression on pixels",
+    }
+    for row, candidate in names.items():
+        cells = _cells(row)
+        for name, column in SETS.items():
+            told = rows[f"{name}/5-shot"]["candidates"][candidate]["over_tasks"]
+            assert cells[column] == f"{100 * told['mean']:.1f} ± {100 * told['half_width']:.1f}", row
 
 
 @pytest.mark.parametrize(
