@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -45,7 +46,9 @@ def test_packages_are_those_of_pyproject() -> None:
 
     def names(requirements: list[str]) -> set[str]:
         return {
-            requirement.split(">")[0] for requirement in requirements if not requirement.startswith("abomed[")
+            re.split("[>=]", requirement)[0]
+            for requirement in requirements
+            if not requirement.startswith("abomed[")
         }
 
     assert set(doctor.CORE) == names(project["dependencies"])

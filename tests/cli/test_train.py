@@ -171,14 +171,15 @@ def test_control_c_saves_and_says_how_to_go_on(
 
 
 def test_the_second_control_c_does_not_wait() -> None:
-    usual = signal.getsignal(signal.SIGINT)
+    usual = signal.default_int_handler  # a shell that starts jobs in the background has it ignored
+    before = signal.signal(signal.SIGINT, usual)
     with _stopping() as stop:
         assert not stop()
         signal.raise_signal(signal.SIGINT)
         assert stop()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is usual
+    assert signal.signal(signal.SIGINT, before) is usual
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int) -> list[str]:

@@ -93,10 +93,9 @@ def _asked_to_end() -> Iterator[threading.Event]:
         yield asked
         return
     usual = signal.signal(signal.SIGTERM, lambda *_: asked.set())
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGTERM, usual)
+    yield asked
+    # Not after an error: torchrun's SIGTERM follows the loss of a rank, and must not end this one before it has told.
+    signal.signal(signal.SIGTERM, usual)
 
 
 def _part(error: BaseException, signs: Signs, count: int, out: Path) -> None:
