@@ -6,7 +6,8 @@ import numpy as np
 from PIL import Image
 from pydicom.uid import JPEGBaseline8Bit, JPEGLossless
 
-from tests.data.bad_inputs import CASES, case, picture, with_file
+from tests.data.bad_inputs import case, picture, with_file
+from tests.data.bad_tables import CASES
 from tests.data.dicom_files import dicom_bytes, grey_ramp, jpeg_dicom, jpeg_frame
 
 __all__ = ["CASES"]

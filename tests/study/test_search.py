@@ -20,7 +20,7 @@ from abomed.data.subset import write_subset
 from abomed.engine.material import choose_split, divide
 from abomed.engine.train import train
 from abomed.errors import CheckpointError, ConfigError, DataError, MissingExtraError
-from abomed.study.search_plan import BASE, base_material, digest_of
+from abomed.study.search_plan import BASE, digest_of
 from abomed.study.search_results import BEST, TRIALS_CSV, TRIALS_JSON, rank, write_results
 from abomed.study.search_storage import open_study
 from abomed.study.search_trial import judge
@@ -290,16 +290,3 @@ def test_databases_that_cannot_be_used(storage: str, said: str, pack: Path, tmp_
     with pytest.raises(ConfigError, match=said) as raised:
         run_here(tmp_path, plan, storage)
     assert "secret" not in str(raised.value)
-
-
-def test_base_material_is_divided_as_the_whole_would_be(pack: Path, tmp_path: Path) -> None:
-    plan = plan_search(pack, tmp_path, TWO)
-    opened = open_pack(pack)
-    whole = divide(opened, choose_split(opened, None, 10), 10)
-    base = base_material(tmp_path, plan, 10)
-    for part in ("train", "validation"):
-        theirs, ours = (
-            [each.pack.header.paths[row] for row in getattr(each.parts, part)] for each in (whole, base)
-        )
-        assert ours == theirs
-    assert len(base.parts.novel) == 0
