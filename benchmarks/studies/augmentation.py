@@ -19,7 +19,6 @@ are not repeated, so a run that was ended by a time limit loses the training it 
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -36,6 +35,7 @@ from abomed.engine.environment import describe_environment
 from abomed.engine.material import choose_device, choose_split, divide
 from abomed.engine.train import train
 from benchmarks.studies.first_table import REGISTERED
+from benchmarks.studies.results import save
 from benchmarks.studies.selection import open_packs
 
 Flags = dict[str, dict[str, object]]
@@ -229,13 +229,6 @@ def differences(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
     pairs = [paired_difference(measured[each], measured[BASELINE]) for each in runs if each != BASELINE]
     return {of_family.difference.left: of_family for of_family in correct(pairs)}
-
-
-def save(body: dict[str, Any], out: Path) -> None:
-    """Whole or not at all: a run may be ended at any time."""
-    partial = out.with_suffix(".partial")
-    partial.write_text(json.dumps(body) + "\n")
-    os.replace(partial, out)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ are not repeated, so a run that was ended by a time limit loses the training it 
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from dataclasses import replace
@@ -34,6 +33,7 @@ from abomed.engine.material import Material, choose_device, choose_split, divide
 from abomed.engine.record import RunFolder
 from abomed.engine.source import TaskSource
 from abomed.engine.train import Loop
+from benchmarks.studies.results import save
 from benchmarks.studies.selection import open_packs
 
 STREAM = "held-out class"
@@ -198,13 +198,6 @@ def summarise(
         "chosen": steps[best],
         "within_one_standard_error": alike,
     }
-
-
-def save(body: dict[str, Any], out: Path) -> None:
-    """Whole or not at all: a run may be ended at any time."""
-    partial = out.with_suffix(".partial")
-    partial.write_text(json.dumps(body) + "\n")
-    os.replace(partial, out)
 
 
 if __name__ == "__main__":

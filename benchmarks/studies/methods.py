@@ -32,6 +32,7 @@ from abomed.engine.material import choose_device, choose_split, divide
 from abomed.engine.record import RunFolder
 from abomed.engine.train import Loop, train
 from benchmarks.studies.first_table import brief
+from benchmarks.studies.results import save
 from benchmarks.studies.selection import open_packs
 
 ORDER = (
@@ -58,7 +59,7 @@ def main() -> None:
         "methods": {},
     }
     body["speed"] = once(arguments.work / "speed.json", lambda: speeds(pack, arguments))
-    save(arguments.out, body)
+    save(body, arguments.out, indent=1)
     for name in arguments.methods:
         kept = arguments.work / f"{name}.json"
         if over() and not kept.exists():
@@ -68,7 +69,7 @@ def main() -> None:
             body["methods"][name] = once(kept, lambda name=name: run_method(name, pack, arguments, over))  # type: ignore[misc]
         except KeyboardInterrupt:
             print(f"{name}: interrupted, goes on with the next call", flush=True)
-        save(arguments.out, body)
+        save(body, arguments.out, indent=1)
     missing = [name for name in arguments.methods if name not in body["methods"]]
     print(f"missing: {', '.join(missing)}" if missing else "complete")
 
@@ -92,14 +93,8 @@ def parse() -> argparse.Namespace:
 def once(path: Path, work: Callable[[], Any]) -> Any:
     """What an earlier call found, or what `work` finds now."""
     if not path.exists():
-        save(path, work())
+        save(work(), path, indent=1)
     return json.loads(path.read_text())
-
-
-def save(path: Path, body: object) -> None:
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(body, indent=1) + "\n")
-    beside.replace(path)
 
 
 def open_set(data: str, work: Path) -> Pack:

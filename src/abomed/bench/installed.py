@@ -25,7 +25,7 @@ def load(name: str) -> Any | str:
     try:
         return importlib.import_module(name)
     except Exception as error:  # whatever a broken or outdated installation raises is the answer
-        return f"does not load: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return _fault(error)
 
 
 def load_finetune() -> Any | str:
@@ -44,7 +44,11 @@ def load_finetune() -> Any | str:
             return importlib.import_module("easyfsl.methods.finetune").Finetune
     except Exception as error:
         sys.modules.update(kept)
-        return f"does not load: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        return _fault(error)
+
+
+def _fault(error: Exception) -> str:
+    return f"does not load: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 class _without_torchvision:  # noqa: N801  (reads as a statement)
