@@ -1,7 +1,6 @@
 """`abomed methods`, and `abomed train --method` as a user types it."""
 
 import json
-import os
 import tomllib
 from pathlib import Path
 
@@ -12,6 +11,8 @@ from abomed.config.method_facts import FACTS
 from abomed.engine.journal import read_journal
 from tests.oracles.engine import make_pack
 
+pytestmark = pytest.mark.usefixtures("no_settings_from_outside")
+
 SMALL = [
     *("--shots", "2", "--queries", "2", "--image-size", "16", "--task-batch", "2", "--iterations", "2"),
     *("--validation-tasks", "2", "--log-every", "1", "--device", "cpu"),
@@ -21,12 +22,6 @@ SMALL = [
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_pack(tmp_path_factory.mktemp("cli")))
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("ABOMED_")]:
-        monkeypatch.delenv(name)
 
 
 def call(*arguments: str) -> int:

@@ -13,6 +13,8 @@ import pytest
 from abomed.cli import main
 from tests.oracles.engine import make_pack
 
+pytestmark = pytest.mark.usefixtures("no_settings_from_outside")
+
 SMALL = """
 [episodes]
 shots = 2
@@ -34,12 +36,6 @@ device = "cpu"
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_pack(tmp_path_factory.mktemp("cli")))
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("ABOMED_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

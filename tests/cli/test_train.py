@@ -15,6 +15,8 @@ from abomed.cli.train import _stopping, describe
 from abomed.engine.progress import Event
 from tests.oracles.engine import CLASSES, figures_without_clock, make_folder, make_pack
 
+pytestmark = pytest.mark.usefixtures("no_settings_from_outside")
+
 SMALL = [
     *("--preset", "tiny", "--shots", "2", "--queries", "2", "--image-size", "16", "--task-batch", "2"),
     *("--validation-tasks", "4", "--validate-every", "4", "--checkpoint-every", "4", "--log-every", "2"),
@@ -25,12 +27,6 @@ SMALL = [
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_pack(tmp_path_factory.mktemp("cli")))
-
-
-@pytest.fixture(autouse=True)
-def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("ABOMED_")]:
-        monkeypatch.delenv(name)
 
 
 def command(data: str, out: Path, *more: str) -> list[str]:
