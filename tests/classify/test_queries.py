@@ -77,6 +77,26 @@ def test_a_table_names_files_and_labels_and_foreign_labels_are_told(folder: Path
     assert any(f.code == "unknown-label" and "unheard" in f.text for f in queries.findings)
 
 
+def test_a_table_may_name_files_alone_or_leave_labels_and_groups_blank(folder: Path) -> None:
+    table = folder / "ask.csv"
+    table.write_text("path\na.png\nbenign/p1-a.png\n")
+    queries = read_queries([table], CLASSES, READ)
+    assert {r.path: r.label for r in queries.records} == {"a.png": UNKNOWN, "benign/p1-a.png": "benign"}
+    assert not queries.findings
+    table.write_text("path;label;group\na.png;;\nother/b.png;malign;p7\n")
+    records = {r.path: (r.label, r.group) for r in read_queries([table], CLASSES, READ).records}
+    assert records == {"a.png": (UNKNOWN, None), "other/b.png": ("malign", "p7")}
+    by_path = read_queries([table], CLASSES, ReadSettings(group_from=r"other/(\w)")).records
+    assert {r.path: r.group for r in by_path} == {"a.png": None, "other/b.png": "b"}
+
+
+def test_a_table_of_files_that_are_not_there_is_refused(folder: Path) -> None:
+    table = folder / "ask.csv"
+    table.write_text("path\na.png\nlost.png\n")
+    with pytest.raises(DataError, match="lost.png"):
+        read_queries([table], CLASSES, READ)
+
+
 @pytest.mark.parametrize(
     ("sources", "message"),
     [

@@ -205,8 +205,8 @@ def query_archive_is_none(root: Path) -> Arguments:
 
 
 @case
-def query_table_without_labels(root: Path) -> Arguments:
-    (queries(root) / "list.csv").write_text("path\n0.png\n")
+def query_table_without_paths(root: Path) -> Arguments:
+    (queries(root) / "list.csv").write_text("name\n0.png\n")
     return {"query": [str(root / "asked" / "list.csv")]}
 
 

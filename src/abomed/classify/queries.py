@@ -4,6 +4,7 @@ Decisions a reader would question:
 
 - A label is known where the image lies in a folder with the name of a class of the support, at any depth. A folder
   with another name labels nothing: what its images are is the question.
+- A table `path[,label][,group]` may leave labels and groups blank: they are what is asked for, or not known.
 - Two such folders on one path contradict each other, and the image counts as unlabelled.
 - Groups (patients, lesions, slides) come from `--group-from`, `--groups`, the table or a groups.csv in the folder, as
   for the support, so that those on both sides can be told. An image without one is simply of unknown group here:
@@ -12,16 +13,15 @@ Decisions a reader would question:
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from abomed.config.data import ReadSettings
 from abomed.data.layout import is_candidate, leave_out
-from abomed.data.manifest import read_manifest
 from abomed.data.records import Record
 from abomed.data.signatures import ARCHIVE_SUFFIXES, READ_HERE
 from abomed.data.store import FolderStore, Store, list_folder, list_zip
-from abomed.data.table import read_groups
+from abomed.data.table import read_asked, read_groups
 from abomed.errors import DataError
 from abomed.types import Finding, Level, counted, printable
 
@@ -110,18 +110,34 @@ def _is_image(path: str) -> bool:
 
 
 def _read_table(table: Path, class_names: Collection[str], settings: ReadSettings) -> Queries:
-    manifest = read_manifest(str(table), settings)
-    unknown = sorted({record.label for record in manifest.records} - set(class_names))
-    findings = [finding for finding in manifest.findings if finding.code not in ("no-groups", "one-group")]
+    listing = list_folder(table.parent, follow_links=settings.follow_links)
+    asked = read_asked(_read_bytes(table, "the table cannot be read"), listing.paths, table.name)
+    groups = _groups(settings)
+    told = settings.groups is not None or settings.group_from is not None
+    records = tuple(
+        replace(
+            record,
+            label=_told_label(record, class_names),
+            group=_group(record.path, groups, settings) if told else record.group,
+        )
+        for record in asked
+        if leave_out([record.path], settings.exclude)
+    )
+    findings = listing.findings
+    unknown = sorted({record.label for record in asked} - {UNKNOWN, *class_names})
     if unknown:
         text = f"labels that no labelled image has: {', '.join(map(printable, unknown[:5]))}; not scored"
-        findings.append(
-            Finding(Level.WARN, "unknown-label", table.name, text, "label images of these classes too")
+        findings += (
+            Finding(Level.WARN, "unknown-label", table.name, text, "label images of these classes too"),
         )
-    records = tuple(
-        Record(r.path, r.label if r.label in class_names else UNKNOWN, r.group) for r in manifest.records
-    )
-    return Queries(str(table), records, manifest.store, tuple(findings))
+    return Queries(str(table), records, listing.store, findings)
+
+
+def _told_label(record: Record, class_names: Collection[str]) -> str:
+    """The label of the table where it names a class; without one, that of the folder."""
+    if record.label:
+        return record.label if record.label in class_names else UNKNOWN
+    return _label(record.path, class_names)
 
 
 def _label(path: str, class_names: Collection[str]) -> str:
@@ -133,14 +149,15 @@ def _groups(settings: ReadSettings) -> dict[str, str]:
     if settings.groups is None:
         return {}
     file = Path(settings.groups)
+    return read_groups(_read_bytes(file, "the table of groups cannot be read"), file.name)
+
+
+def _read_bytes(file: Path, problem: str) -> bytes:
     try:
-        return read_groups(file.read_bytes(), file.name)
+        return file.read_bytes()
     except OSError as error:
         raise DataError(
-            "the table of groups cannot be read",
-            where=str(file),
-            found=error.strerror or str(error),
-            right="a CSV file path,group",
+            problem, where=str(file), found=error.strerror or str(error), right="a readable CSV file"
         ) from None
 
 

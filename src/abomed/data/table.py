@@ -54,6 +54,14 @@ def read_labels(data: bytes, paths: Sequence[str], where: str) -> Reading:
     return Reading(f"table {where} ({counted(classes, 'class')})", unique, tuple(findings), source="table")
 
 
+def read_asked(data: bytes, paths: Sequence[str], where: str) -> tuple[Record, ...]:
+    """Records of a table `path[,label][,group]` of images to be answered; a label or group that is not known is blank."""
+    _, rows = _table(data, where, required=("path",), known=COLUMNS)
+    records = [Record(row["path"], row.get("label", ""), row.get("group") or None) for row in rows]
+    _check_rows(records, set(paths), where, labelled=False)
+    return tuple(dict.fromkeys(records))
+
+
 def read_groups(data: bytes, where: str) -> dict[str, str]:
     """A table `path,group` as a mapping."""
     _, rows = _table(data, where, required=("path", "group"), known=COLUMNS)
@@ -95,7 +103,7 @@ def _check_groups_whole(groups: dict[str, str], paths: Sequence[str], where: str
         )
 
 
-def _check_rows(records: Sequence[Record], paths: set[str], where: str) -> None:
+def _check_rows(records: Sequence[Record], paths: set[str], where: str, *, labelled: bool = True) -> None:
     absent = [record.path for record in records if record.path not in paths]
     labels: dict[str, set[str]] = {}
     for record in records:
@@ -103,7 +111,7 @@ def _check_rows(records: Sequence[Record], paths: set[str], where: str) -> None:
     torn = [path for path, names in labels.items() if len(names) > 1]
     rows = Counter(record.path for record in dict.fromkeys(records))
     unsure = [path for path, count in rows.items() if count > len(labels[path])]
-    blank = [record.path for record in records if not record.label]
+    blank = [record.path for record in records if labelled and not record.label]
     faults = [
         f"{what}: {name_some(names)}"
         for what, names in (
@@ -119,7 +127,7 @@ def _check_rows(records: Sequence[Record], paths: set[str], where: str) -> None:
             "the table and the files disagree",
             where=where,
             found="; ".join(faults),
-            right="one row per file, with a label",
+            right="one row per file" + (", with a label" if labelled else ""),
         )
 
 
