@@ -1,7 +1,7 @@
 """Ways to answer a task, from kept features, as `FewShotClassifier` does it: scaled blocks, one head or one each.
 
 Beside them what a user would try first: scikit-learn's logistic regression on raw pixels and on colour histograms,
-and prototypes (the classifier of ProtoNet, on the features of the trained CNN4).
+and prototypes (the classifier of ProtoNet, on the features of a CNN4 that was trained for it, or by ABO-Med).
 """
 
 import warnings
@@ -16,14 +16,18 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from abomed.classify.calibrate import fit_heads
+from abomed.classify.weights import STAGES
 from abomed.config.bilevel import InnerSettings
 from abomed.config.classify import EnsembleRule
+from abomed.models.lite0 import Lite0Stages
 from benchmarks.studies.task_features import ImageSet, TaskFeatures, TaskList, packed_images
 
 INNER = InnerSettings()
 AT_ONCE = 50
 RAW_SIDE, BINS = 32, 4
+SIDES = ("support", "query", "siblings", "strangers")
 META_TRAINED = frozenset({"cnn4"})  # their features are not centred when they answer alone
+PARTS = {STAGES: Lite0Stages.parts}  # of features of several origins
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,33 +38,47 @@ class Blocks:
     widths: tuple[int, ...]  # of blocks with a head each; empty: one head on all
 
 
+def scale_parts(
+    features: TaskFeatures, parts: Sequence[int], squared_norm: float, *, centred: bool
+) -> TaskFeatures:
+    """`classify.embedding.scaling_of_parts`, for many tasks."""
+    split = [getattr(features, side).split(list(parts), 2) for side in SIDES]
+    found = [TaskFeatures(*part) for part in zip(*split, strict=True)]
+    return join([scale(part, squared_norm / len(parts), centred=centred) for part in found])
+
+
 def scale(features: TaskFeatures, squared_norm: float, *, centred: bool) -> TaskFeatures:
     """`classify.embedding.scaling`, for many tasks."""
     support = features.support.double()
     shift = support.mean(1, keepdim=True) if centred else torch.zeros_like(support[:, :1])
     factor = (squared_norm / (support - shift).square().sum(2).mean(1)).sqrt()[:, None, None]
-    parts = (features.support, features.query, features.siblings, features.strangers)
+    parts = (getattr(features, side) for side in SIDES)
     return TaskFeatures(*(((part.double() - shift) * factor).float() for part in parts))
 
 
 def join(parts: Sequence[TaskFeatures]) -> TaskFeatures:
-    sides = ("support", "query", "siblings", "strangers")
-    return TaskFeatures(*(torch.cat([getattr(part, side) for part in parts], 2) for side in sides))
+    return TaskFeatures(*(torch.cat([getattr(part, side) for part in parts], 2) for side in SIDES))
 
 
 def ensemble(raw: Mapping[str, TaskFeatures], names: Sequence[str], rule: EnsembleRule) -> Blocks:
     """The blocks of `names`, each as `fit_embedding` makes it."""
     alone = rule == "product" or len(names) == 1
     norm = INNER.feature_norm if alone else INNER.feature_norm / len(names)
-    parts = [scale(raw[name], norm, centred=not (alone and name in META_TRAINED)) for name in names]
+    parts = [
+        scale_parts(
+            raw[name],
+            PARTS.get(name, (raw[name].support.shape[2],)),
+            norm,
+            centred=not (alone and name in META_TRAINED),
+        )
+        for name in names
+    ]
     widths = tuple(part.support.shape[2] for part in parts) if alone and len(names) > 1 else ()
     return Blocks(join(parts), widths)
 
 
 def part_of(features: TaskFeatures, tasks: slice) -> TaskFeatures:
-    return TaskFeatures(
-        *(each[tasks].double() for each in (features.support, features.query, features.siblings, features.strangers))
-    )  # fmt: skip
+    return TaskFeatures(*(getattr(features, side)[tasks].double() for side in SIDES))
 
 
 def answer(blocks: Blocks, tasks: TaskList) -> Bool[Tensor, "tasks query"]:

@@ -32,7 +32,7 @@ from abomed.classify.expected import expected_accuracy
 from abomed.classify.experience import BaseTasks, Experience, learn
 from abomed.classify.novelty import familiar
 from abomed.classify.temperature import refine_temperature
-from abomed.classify.weights import FALLBACK, LITE0, Model
+from abomed.classify.weights import FALLBACK, LITE0, STAGES, Model
 from abomed.engine.calibration import measure_calibration
 from abomed.engine.environment import describe_environment
 from abomed.engine.intervals import over_tasks
@@ -42,8 +42,8 @@ from benchmarks.studies.practice import add_arguments, load_all, raw_features
 from benchmarks.studies.task_features import ImageSet, TaskList, base_tasks, novel_tasks, open_sets
 
 LEVEL = 0.9
-DEFAULT = f"{LITE0}+{FALLBACK}"
-WITHOUT_CARD = (DEFAULT, FALLBACK, LITE0)
+DEFAULT = f"{STAGES}+{FALLBACK}"
+WITHOUT_CARD = (DEFAULT, FALLBACK, STAGES, LITE0)
 BASE_QUERIES = 5
 
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--ship", type=Path, help="write what is known of models without a card to this file")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments.trained)
+    sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments)
     body: dict[str, Any] = {
         "environment": describe_environment(choose_device("cpu")),
         "settings": {
@@ -97,16 +97,17 @@ def main() -> None:
 
 def subjects(sets: Mapping[str, ImageSet], models: Mapping[str, Model]) -> list[Subject]:
     every = tuple(sets)
-    pair, alone = (LITE0, FALLBACK), (FALLBACK,)
+    pair, alone = (STAGES, FALLBACK), (FALLBACK,)
     found = [
-        Subject(DEFAULT, (LITE0, "untrained"), pair, every, every),
+        Subject(DEFAULT, (STAGES, "untrained"), pair, every, every),
         Subject(FALLBACK, ("untrained",), alone, every, every),
+        Subject(STAGES, (STAGES,), (STAGES,), every, every),
         Subject(LITE0, (LITE0,), (LITE0,), every, every),
     ]
     for name in sets:
         if name in models:
             found.append(Subject(name, ("cnn4",), (name,), (name,), (name,)))
-            found.append(Subject(f"lite0+{name}", (LITE0, "cnn4"), (LITE0, name), (name,), (name,)))
+            found.append(Subject(f"{STAGES}+{name}", (STAGES, "cnn4"), (STAGES, name), (name,), (name,)))
     return found
 
 

@@ -7,16 +7,18 @@ Decisions a reader would question:
 - The rule that joins two networks is chosen for each set on the OTHER sets' classes: `chosen_elsewhere` says which
   rule that was and what it reached. The shipped default is one rule for all, and the choice must not rest on the set
   it is judged by.
+- `protonet` is a CNN4 trained by ProtoNet on as many tasks as the CNN4 of ABO-Med beside it.
 - Differences to the default are paired, with intervals that hold for all candidates of a set at once.
 
     python -m benchmarks.studies.practice --data pap-smear.zip isic2018.zip breakhis.zip --cache FOLDER \
-        --trained pap-smear=RUN isic2018=RUN breakhis400=RUN --out accuracy.json
+        --trained pap-smear=RUN isic2018=RUN breakhis400=RUN --protonet pap-smear=RUN … --out accuracy.json
 """
 
 import argparse
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from abomed.classify.estimator import BEST_RULE
-from abomed.classify.weights import FALLBACK, LITE0, Model, automatic, load
+from abomed.classify.weights import FALLBACK, LITE0, STAGES, Model, automatic, load
 from abomed.config.classify import EnsembleRule
 from abomed.engine.clusters import over_pool, units_of
 from abomed.engine.differences import Measured, correct, paired_difference
@@ -33,6 +35,7 @@ from abomed.engine.environment import describe_environment
 from abomed.engine.intervals import over_tasks
 from abomed.engine.material import choose_device
 from abomed.errors import DataError
+from abomed.models.lite0 import LAST
 from benchmarks.studies import candidates
 from benchmarks.studies.task_features import (
     ImageSet,
@@ -45,6 +48,7 @@ from benchmarks.studies.task_features import (
 )
 
 DEFAULT = f"auto: {'+'.join(automatic())}, {BEST_RULE}"
+PAIRS = ((STAGES, "untrained"), (STAGES, "cnn4"), (LITE0, "untrained"))
 
 
 def main() -> None:
@@ -54,7 +58,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     sets = open_sets(arguments.data, arguments.cache)
-    models = load_all(arguments.trained)
+    models = load_all(arguments)
     body: dict[str, Any] = {
         "environment": describe_environment(choose_device("cpu")),
         "settings": {"tasks": arguments.tasks, "queries": arguments.queries, "shots": arguments.shots},
@@ -81,6 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--trained", nargs="*", default=[], help="SET=MODEL: a run, a folder, or a shipped name"
     )
+    parser.add_argument("--protonet", nargs="*", default=[], help="SET=RUN: a run of ProtoNet")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tasks", type=int, default=600)
     parser.add_argument("--queries", type=int, default=15)
@@ -88,62 +93,72 @@ def add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
-def load_all(trained: list[str]) -> dict[str, Model]:
-    """Lite0, the untrained CNN4, and a trained one by the name of its set."""
-    own = dict(each.split("=", 1) for each in trained)
-    return {LITE0: load(LITE0), FALLBACK: load(FALLBACK), **{name: load(run) for name, run in own.items()}}
+def load_all(arguments: argparse.Namespace) -> dict[str, Model]:
+    """Lite0, the untrained CNN4, and by the name of its set a trained one, and one of ProtoNet."""
+    own = dict(each.split("=", 1) for each in arguments.trained)
+    rivals = {f"protonet of {name}": run for name, run in (r.split("=", 1) for r in arguments.protonet)}
+    named = {STAGES: STAGES, FALLBACK: FALLBACK, **own, **rivals}
+    return {name: load(run) for name, run in named.items()}
 
 
 def raw_features(
     sets: Mapping[str, ImageSet], tasks: TaskList, name: str, models: Mapping[str, Model], cache: Path
 ) -> dict[str, TaskFeatures]:
-    """Lite0, untrained, and cnn4 (trained on the set's own base classes) where there is one."""
+    """Lite0, untrained, and where there is one, cnn4 (trained on the set's own base classes) and protonet."""
+    stages = image_features(sets, tasks, models[STAGES].backbone, STAGES, cache)
     found = {
-        LITE0: image_features(sets, tasks, models[LITE0].backbone, LITE0, cache),
+        STAGES: stages,
+        # The last layer of the same forward.
+        LITE0: TaskFeatures(*(getattr(stages, side)[..., -LAST:] for side in candidates.SIDES)),
         "untrained": task_features(sets, tasks, models[FALLBACK].backbone, "untrained", cache),
     }
-    if name in models:
-        found["cnn4"] = task_features(sets, tasks, models[name].backbone, "own", cache)
+    for title, model, kept in (("cnn4", name, "own"), ("protonet", f"protonet of {name}", "protonet")):
+        if model in models:
+            found[title] = task_features(sets, tasks, models[model].backbone, kept, cache)
     return found
 
 
 def kept_answers(
     sets: Mapping[str, ImageSet], tasks: TaskList, name: str, models: Mapping[str, Model], cache: Path
 ) -> dict[str, Tensor]:
-    """`try_all`, or what it found before on the same tasks and weights."""
-    told = "with" if name in models else "without"
-    file = cache / f"answers-{tasks.name}-{len(tasks.support)}-{told}-cnn4.safetensors"
-    if file.exists():
-        return load_file(file)
-    right = try_all(sets, tasks, raw_features(sets, tasks, name, models, cache))
-    save_file({key: hits.contiguous() for key, hits in right.items()}, file)
-    return right
+    """By candidate: which queries it answers right; what was found before on the same tasks is not asked again."""
+    file = cache / f"answers-{tasks.name}-{len(tasks.support)}.safetensors"
+    known = load_file(file) if file.exists() else {}
+    raw = raw_features(sets, tasks, name, models, cache)
+    for title, ask in list_candidates(sets, tasks, raw).items():
+        if title not in known:
+            known[title] = ask().contiguous()
+    save_file(known, file)
+    return known
 
 
-def try_all(
+def list_candidates(
     sets: Mapping[str, ImageSet], tasks: TaskList, raw: Mapping[str, TaskFeatures]
-) -> dict[str, Tensor]:
-    """By candidate: which queries it answers right."""
-    right: dict[str, Tensor] = {}
-    for name in raw:
-        right[name] = candidates.answer(candidates.ensemble(raw, (name,), "joined"), tasks)
-    for other in ("untrained", "cnn4"):
+) -> dict[str, Callable[[], Tensor]]:
+    """How each candidate answers."""
+
+    def by_head(names: tuple[str, ...], rule: EnsembleRule) -> Callable[[], Tensor]:
+        return lambda: candidates.answer(candidates.ensemble(raw, names, rule), tasks)
+
+    def by_prototypes(name: str) -> Callable[[], Tensor]:
+        return lambda: candidates.answer_by_prototypes(raw[name], tasks)
+
+    found = {name: by_head((name,), "joined") for name in raw if name != "protonet"}
+    for pair in PAIRS:
         for rule in get_args(EnsembleRule):
-            if other in raw:
-                blocks = candidates.ensemble(raw, (LITE0, other), rule)
-                right[f"{LITE0}+{other}, {rule}"] = candidates.answer(blocks, tasks)
-    if "cnn4" in raw:
-        right["prototypes of cnn4"] = candidates.answer_by_prototypes(raw["cnn4"], tasks)
-    right["regression on pixels"] = candidates.answer_by_regression(sets, tasks, candidates.raw_pixels)
-    right["regression on colours"] = candidates.answer_by_regression(
-        sets, tasks, candidates.colour_histograms
-    )
-    return right
+            if set(pair) <= set(raw):
+                found[f"{'+'.join(pair)}, {rule}"] = by_head(pair, rule)
+    for title, name in (("prototypes of cnn4", "cnn4"), ("protonet", "protonet")):
+        if name in raw:
+            found[title] = by_prototypes(name)
+    for title, describe in (("pixels", candidates.raw_pixels), ("colours", candidates.colour_histograms)):
+        found[f"regression on {title}"] = partial(candidates.answer_by_regression, sets, tasks, describe)
+    return found
 
 
 def compare(own: ImageSet, tasks: TaskList, right: Mapping[str, Tensor]) -> dict[str, Any]:
     """Accuracies with both intervals, and paired differences to the default."""
-    default = f"{LITE0}+untrained, {BEST_RULE}"
+    default = f"{STAGES}+untrained, {BEST_RULE}"
     groups = own.pack.groups if bool((own.pack.groups >= 0).any()) else None
     measured = {
         name: Measured(name, hits.double().mean(1), tasks.episodes.hash) for name, hits in right.items()
@@ -166,7 +181,7 @@ def choose_elsewhere(right: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Any
     """For each set the rule that does best on the other sets, and what it does here."""
     chosen = {}
     for partner in ("untrained", "cnn4"):
-        ways = [f"{LITE0}+{partner}, {rule}" for rule in get_args(EnsembleRule)]
+        ways = [f"{STAGES}+{partner}, {rule}" for rule in get_args(EnsembleRule)]
         able = {name: hits for name, hits in right.items() if ways[0] in hits}
         for name, here in able.items():
             others = [hits for other, hits in able.items() if other != name]

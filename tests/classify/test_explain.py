@@ -48,7 +48,7 @@ def by_hand(classifier: FewShotClassifier, square: Tensor, way: int) -> Tensor:
     return raw.detach()
 
 
-@pytest.mark.parametrize("name", ["cnn4", "resnet10", "lite0"])
+@pytest.mark.parametrize("name", ["cnn4", "resnet10", "lite0", "lite0-stages"])
 def test_maps_equal_the_gradient_written_out(name: str) -> None:
     classifier, squares = fitted(name), drawn(6, 2)
     ways = torch.from_numpy(classifier.answer_pixels(squares)[0].argmax(1))

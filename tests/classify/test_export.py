@@ -41,7 +41,7 @@ def resnet() -> Model:
 
 CLASSIFIERS = {
     "product": lambda: fitted(small_model(), resnet(), ensemble="product", views=2, temperature=2.0),
-    "lite0": lambda: fitted("lite0", small_model(), ensemble="joined"),
+    "lite0-stages": lambda: fitted("lite0-stages", small_model(), ensemble="joined"),
 }
 
 

@@ -93,7 +93,7 @@ def test_a_table_may_name_files_alone_or_leave_labels_and_groups_blank(folder: P
 def test_a_table_of_files_that_are_not_there_is_refused(folder: Path) -> None:
     table = folder / "ask.csv"
     table.write_text("path\na.png\nlost.png\n")
-    with pytest.raises(DataError, match="lost.png"):
+    with pytest.raises(DataError, match=r"lost\.png"):
         read_queries([table], CLASSES, READ)
 
 

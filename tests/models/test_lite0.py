@@ -60,7 +60,7 @@ def by_hand(state: dict[str, Tensor], images: Tensor) -> Tensor:
 
     x = (images * 255 - 127) / 128
     x = layer(x, "stem", 2).clamp(0, 6)
-    number = 0
+    number, stages = 0, []
     for expansion, _, first_stride, outputs, count in STAGES:
         for place in range(count):
             stride, start = (1 if place else first_stride), x
@@ -72,24 +72,37 @@ def by_hand(state: dict[str, Tensor], images: Tensor) -> Tensor:
             if stride == 1 and start.shape[1] == outputs:
                 x = x + start
             number += 1
-    return layer(x, "last", 1).clamp(0, 6).mean((2, 3))
+        stages.append(x.mean((2, 3)))
+    return torch.cat([*stages, layer(x, "last", 1).clamp(0, 6).mean((2, 3))], 1)
 
 
-@pytest.mark.parametrize("size", [64, 75])
-def test_the_network_is_the_published_one(size: int) -> None:
-    backbone = create_backbone("lite0", image_size=size, seed=1)
+@pytest.mark.parametrize(("name", "size"), [("lite0", 64), ("lite0", 75), ("lite0-stages", 64)])
+def test_the_network_is_the_published_one(name: str, size: int) -> None:
+    backbone = create_backbone(name, image_size=size, seed=1)
     generator = torch.Generator().manual_seed(2)
     state = backbone.state_dict()
-    for name, tensor in state.items():
-        if "running" in name or ".norm." in name:
+    for key, tensor in state.items():
+        if "running" in key or ".norm." in key:
             tensor.copy_(0.5 + torch.rand(tensor.shape, generator=generator))
     images = torch.rand(2, 3, size, size, generator=generator)
     layers = tuple(LayerStatistics(n.running_mean[None], n.running_var[None]) for n in backbone.norms)
     with torch.no_grad():
         found = backbone.apply_with(images.unsqueeze(0), Statistics(1, layers))[0]
-        expected = by_hand(state, images)
+        expected = by_hand(state, images)[:, -backbone.feature_count :]
     assert expected.abs().max() > 0.01
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_stages_are_one_map_whose_parts_are_told() -> None:
+    backbone = create_backbone("lite0-stages", image_size=75, seed=1)
+    assert backbone.parts == (16, 24, 40, 80, 112, 192, 320, 1280)
+    assert backbone.feature_count == sum(backbone.parts) == 2064
+    assert backbone.parameter_count == create_backbone("lite0").parameter_count
+    assert create_backbone("lite0").parts == (1280,)
+    with torch.no_grad():
+        seen = backbone.spatial(torch.rand(2, 3, 75, 75), RowPlan(1, 2, 0, "support"))
+    assert seen is not None
+    assert seen.shape == (2, 2064, 3, 3)
 
 
 def test_its_size_and_its_pixels_are_those_of_the_publication() -> None:
@@ -104,4 +117,4 @@ def test_its_size_and_its_pixels_are_those_of_the_publication() -> None:
 def test_it_is_no_name_for_training() -> None:
     from abomed.models import list_backbones
 
-    assert "lite0" not in list_backbones()
+    assert not {"lite0", "lite0-stages"} & set(list_backbones())

@@ -11,6 +11,8 @@ Decisions a reader would question:
   trained for. Features that share a head are centred on the support and brought to equal size block by block, so
   that none drowns the others; so are features of other origin. Where each block has a head of its own (`product`),
   it is treated as if it were alone.
+- A backbone whose features have several origins (`parts`: the stages of Lite0) has each part brought to equal size as
+  if it were a block of its own.
 - Very large support sets give their statistics by a share of their images, evenly spaced: one forward has to hold all
   that normalise each other.
 """
@@ -45,7 +47,7 @@ class Block:
     backbone: Backbone
     statistics: Statistics
     shift: Float32[Tensor, " dim"]
-    factor: float
+    factor: Float32[Tensor, " dim"]
 
     def features(
         self, images: UInt8[Tensor, "rows 3 side side"], views: int
@@ -115,12 +117,26 @@ def _fit_block(
     backbone = model.backbone.to(device)
     mode = model.normalisation if normalisation == "auto" else normalisation
     statistics = _statistics(backbone, support, mode, device)
-    start = Block(backbone, statistics, torch.zeros(backbone.feature_count, device=device), 1.0)
+    count = backbone.feature_count
+    as_it_is = (torch.zeros(count, device=device), torch.ones(count, device=device))
+    start = Block(backbone, statistics, *as_it_is)
     raw = Embedding((start,), support.shape[-1], device).all_features(support)
-    shift, factor = scaling(
-        raw, model.inner.feature_norm * share, centred=share < 1 or not model.meta_trained
+    shift, factor = scaling_of_parts(
+        raw,
+        backbone.parts,
+        model.inner.feature_norm * share,
+        centred=share < 1 or not model.meta_trained,
     )
-    return Block(backbone, statistics, shift.to(device), factor)
+    return Block(backbone, statistics, shift.to(device), factor.to(device))
+
+
+def scaling_of_parts(
+    raw: Float[Tensor, "rows dim"], parts: Sequence[int], squared_norm: float, *, centred: bool
+) -> tuple[Float[Tensor, " dim"], Float[Tensor, " dim"]]:
+    """Shift and factor of each feature: those of `scaling` for every part, whose squared norms add up."""
+    found = [scaling(part, squared_norm / len(parts), centred=centred) for part in raw.split(list(parts), 1)]
+    factors = [shift.new_full(shift.shape, factor) for shift, factor in found]
+    return torch.cat([shift for shift, _ in found]), torch.cat(factors)
 
 
 def scaling(

@@ -33,7 +33,7 @@ from abomed.errors import CheckpointError, ConfigError
 from abomed.models import LayerStatistics, Statistics, create_backbone
 
 FILE = "classifier.safetensors"
-KIND, SCHEMA = "classifier", 1
+KIND, SCHEMA = "classifier", 2
 
 
 def save_fitted(classifier: FewShotClassifier, folder: str | Path) -> Path:
@@ -74,7 +74,10 @@ def check_folder(folder: str | Path) -> Path:
 
 
 def _block_tensors(block: Block) -> dict[str, Tensor]:
-    tensors = prefix_names(block.backbone.state_dict(), "model") | {"shift": block.shift}
+    tensors = prefix_names(block.backbone.state_dict(), "model") | {
+        "shift": block.shift,
+        "factor": block.factor,
+    }
     for layer, statistics in enumerate(block.statistics.layers):
         tensors[f"mean.{layer}"], tensors[f"variance.{layer}"] = statistics.mean, statistics.variance
     return tensors
@@ -107,7 +110,6 @@ def _describe(classifier: FewShotClassifier, embedding: Embedding) -> dict[str, 
                 "normalisation": model.normalisation,
                 "meta_trained": model.meta_trained,
                 "card": _dump(model.card),
-                "factor": block.factor,
                 "tasks": block.statistics.tasks,
                 "layers": len(block.statistics.layers),
             }
@@ -193,7 +195,8 @@ def _load_block(
         LayerStatistics(tensors[f"mean.{layer}"].to(device), tensors[f"variance.{layer}"].to(device))
         for layer in range(told["layers"])
     )
-    block = Block(backbone, Statistics(told["tasks"], layers), tensors["shift"].to(device), told["factor"])
+    shift, factor = tensors["shift"].to(device), tensors["factor"].to(device)
+    block = Block(backbone, Statistics(told["tasks"], layers), shift, factor)
     card = None if told["card"] is None else Card.model_validate(told["card"])
     inner = InnerSettings.model_validate(told["inner"])
     model = Model(told["name"], backbone, inner, told["normalisation"], told["meta_trained"], card)

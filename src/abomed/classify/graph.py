@@ -59,13 +59,15 @@ class BlockGraph(nn.Module):
     pixel_mean: Tensor
     pixel_std: Tensor
     shift: Tensor
+    factor: Tensor
 
     def __init__(self, block: Block, side: int, views: int) -> None:
         super().__init__()
         self.body = freeze_norms(block)
-        self.views, self.factor = views, block.factor
+        self.views = views
         self.register_buffer("window", window_matrix(side, block.backbone.image_size))
         self.register_buffer("shift", block.shift.detach().cpu().clone())
+        self.register_buffer("factor", block.factor.detach().cpu().clone())
         for name in ("pixel_mean", "pixel_std"):
             self.register_buffer(name, getattr(block.backbone, name).detach().cpu().clone())
 

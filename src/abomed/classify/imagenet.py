@@ -49,9 +49,9 @@ _PARTS = {
 _ENDS = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "last.conv", "_bn1": "last.norm"}
 
 
-def load_lite0(image_size: int | None = None) -> Backbone:
-    """Lite0 with its published weights."""
-    backbone = create_backbone("lite0", image_size=image_size)
+def load_lite0(image_size: int | None = None, *, stages: bool = False) -> Backbone:
+    """Lite0 with its published weights; with `stages` its features are those of all stages."""
+    backbone = create_backbone("lite0-stages" if stages else "lite0", image_size=image_size)
     backbone.load_state_dict(_read_weights())
     return backbone
 

@@ -9,6 +9,7 @@ from abomed.classify.weights import (
     AUTO,
     FALLBACK,
     LITE0,
+    STAGES,
     automatic,
     list_shipped,
     shipped_card,
@@ -37,7 +38,13 @@ def list_offers() -> tuple[Offer, ...]:
     shipped = [Offer(name, shipped_card(name).title, True, "yes") for name in list_shipped()]
     return (
         Offer(AUTO, f"what is used where nothing is named: {'+'.join(automatic())}", True, "yes"),
-        Offer(LITE0, "EfficientNet-Lite0, published ImageNet weights", here, "yes" if here else missing),
+        Offer(
+            STAGES,
+            "EfficientNet-Lite0, published ImageNet weights, features of all stages",
+            here,
+            "yes" if here else missing,
+        ),
+        Offer(LITE0, "the same, features of its last layer alone", here, "yes" if here else missing),
         *shipped,
         Offer(FALLBACK, "CNN4 as it is before training", True, "yes"),
     )

@@ -30,7 +30,7 @@ from abomed.engine.record import CARD, CONFIG
 from abomed.errors import CheckpointError, ConfigError
 from abomed.models import Backbone, create_backbone
 
-AUTO, LITE0, UNTRAINED_PREFIX = "auto", "lite0", "untrained:"
+AUTO, LITE0, STAGES, UNTRAINED_PREFIX = "auto", "lite0", "lite0-stages", "untrained:"
 FALLBACK = "untrained:cnn4"
 KIND = "model"
 EXPERIENCES = "experiences.json"  # of ensembles and of models without a card
@@ -55,15 +55,17 @@ class Model:
 def load(name: str | Path) -> Model:
     """The model of this name, folder or run.
 
-    A shipped name, `lite0`, `untrained:NAME`, `timm:NAME`, or the path of a folder of `save` or of a run.
+    A shipped name, `lite0-stages`, `lite0`, `untrained:NAME`, `timm:NAME`, or the path of a folder of `save` or of a
+    run.
     """
     text = str(name)
     if text == AUTO or ("+" in text and not Path(text).exists()):
         raise ConfigError(
             f"'{text}' stands for several models", right=f"FewShotClassifier('{text}'), or one name at a time"
         )
-    if text == LITE0:
-        return Model(LITE0, load_lite0(), InnerSettings(), "running", meta_trained=False)
+    if text in (LITE0, STAGES):
+        backbone = load_lite0(stages=text == STAGES)
+        return Model(text, backbone, InnerSettings(), "running", meta_trained=False)
     if text.startswith(PRETRAINED_PREFIX):
         return Model(text, create_backbone(text), InnerSettings(), "running", meta_trained=False)
     if text.startswith(UNTRAINED_PREFIX):
@@ -96,7 +98,7 @@ def unknown_model(name: str) -> ConfigError:
 
 def automatic() -> tuple[str, ...]:
     """What `auto` stands for here; the choice and its figures: docs/classifying.md."""
-    return (LITE0, FALLBACK) if has_lite0() else (FALLBACK,)
+    return (STAGES, FALLBACK) if has_lite0() else (FALLBACK,)
 
 
 def load_models(names: str | Path | Model | Sequence[str | Path | Model]) -> tuple[Model, ...]:
@@ -139,7 +141,7 @@ def list_shipped() -> tuple[str, ...]:
 
 def known_names() -> tuple[str, ...]:
     """Everything that `load` knows without a path."""
-    return (AUTO, *list_shipped(), LITE0, FALLBACK)
+    return (AUTO, *list_shipped(), STAGES, LITE0, FALLBACK)
 
 
 def shipped_card(name: str) -> Card:

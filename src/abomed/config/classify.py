@@ -23,9 +23,9 @@ class ClassifySettings(Settings):
     """Which features answer, and how the head on them is fitted."""
 
     model: Annotated[str, Field(min_length=1)] = "auto"
-    """A shipped name (`abomed models`), a folder of `abomed train` or `abomed.save`, lite0 or timm:NAME (extra
-    [pretrained]), untrained:cnn4, or several joined by +. `auto`: lite0 where its weights are, else
-    untrained:cnn4."""
+    """A shipped name (`abomed models`), a folder of `abomed train` or `abomed.save`, lite0-stages, lite0 or timm:NAME
+    (extra [pretrained]), untrained:cnn4, or several joined by +. `auto`: lite0-stages+untrained:cnn4 where the
+    weights of lite0 are, else untrained:cnn4."""
 
     ensemble: Literal["auto", "joined", "product"] = "auto"
     """Several models: `joined` fits one head to their features side by side, `product` one to each and multiplies

@@ -12,7 +12,7 @@ Normalisation = Literal["episode", "support", "running"]
 BACKBONES = ("cnn4", "resnet10", "resnet18", "resnet25", "vit-tiny")
 """Names of the backbones that abomed builds itself; `abomed.models.registry` holds how."""
 
-FROZEN_BACKBONES = ("lite0",)
+FROZEN_BACKBONES = ("lite0", "lite0-stages")
 """Names of backbones that `abomed classify` uses as they were published, and that `abomed train` does not offer."""
 
 PRETRAINED_PREFIX = "timm:"

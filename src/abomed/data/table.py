@@ -55,7 +55,7 @@ def read_labels(data: bytes, paths: Sequence[str], where: str) -> Reading:
 
 
 def read_asked(data: bytes, paths: Sequence[str], where: str) -> tuple[Record, ...]:
-    """Records of a table `path[,label][,group]` of images to be answered; a label or group that is not known is blank."""
+    """Records of a table `path[,label][,group]` of images to be answered; what is not known of one is blank."""
     _, rows = _table(data, where, required=("path",), known=COLUMNS)
     records = [Record(row["path"], row.get("label", ""), row.get("group") or None) for row in rows]
     _check_rows(records, set(paths), where, labelled=False)

@@ -39,6 +39,7 @@ class Body(nn.Module, ABC):
     """
 
     feature_count: int
+    parts: tuple[int, ...] = ()  # widths of features of different origin; empty: all are of one
 
     @abstractmethod
     def encode(self, pixels: Float[Tensor, "rows 3 side side"]) -> Float[Tensor, "rows ..."]: ...
@@ -87,6 +88,11 @@ class Backbone(nn.Module):
     @property
     def feature_count(self) -> int:
         return self.body.feature_count
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The widths of features that differ in origin, and so in size."""
+        return self.body.parts or (self.feature_count,)
 
     @property
     def parameter_count(self) -> int:

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0: 3,371,008 parameters without its classifier, 1,280 features at any size.
+"""EfficientNet-Lite0: 3,371,008 parameters without its classifier; 1,280 features at any size, 2,064 of all stages.
 
 Sixteen inverted residual blocks of seven stages, each a 1x1 expansion by 6 (none in the first stage), a depthwise
 convolution and a linear 1x1 projection, with a shortcut where shape allows; ReLU6 everywhere and no
@@ -12,12 +12,16 @@ Decisions a reader would question:
 - Normalisation layers have eps 1e-3, the published value, not PyTorch's 1e-5: variances below it occur.
 - It is no name for `abomed train`: training it on a handful of base classes made new classes worse in every trial.
   Its published weights are read by `classify.imagenet`; a body built here has fresh ones.
+- `lite0-stages` also hands on what its seven stages find: stains and textures live in the early ones, ImageNet's
+  objects in the last layer. Each stage's map is averaged onto the grid of the last, so that all of it is one map,
+  which heat maps and pooling treat like any other. At 224 pixels the grids divide, and a feature is the plain mean
+  of its channel.
 """
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import pad, relu6
+from torch.nn.functional import adaptive_avg_pool2d, pad, relu6
 
 from abomed.models.backbone import Body, initialise_convolutions, refuse_small
 from abomed.models.normalise import TaskNorm2d
@@ -115,3 +119,23 @@ class Lite0(Body):
 
     def initialise(self, generator: torch.Generator) -> None:
         initialise_convolutions(self, generator)
+
+
+class Lite0Stages(Lite0):
+    """The same network; its features are those of every stage and of the last layer, part by part."""
+
+    parts = (*(width for *_, width, _ in STAGES), LAST)
+    feature_count = sum(parts)
+
+    def encode(
+        self, pixels: Float[Tensor, "rows 3 side side"]
+    ) -> Float[Tensor, "rows channels height width"]:
+        seen, found = relu6(self.stem(pixels)), []
+        blocks = iter(self.blocks)
+        for *_, count in STAGES:
+            for _ in range(count):
+                seen = next(blocks)(seen)
+            found.append(seen)
+        last = relu6(self.last(seen))
+        grid = (last.shape[2], last.shape[3])
+        return torch.cat([*(adaptive_avg_pool2d(each, grid) for each in found), last], 1)

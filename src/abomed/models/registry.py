@@ -14,7 +14,7 @@ from abomed.config.models import BACKBONES, PRETRAINED_PREFIX, advice_on_backbon
 from abomed.errors import ConfigError
 from abomed.models.backbone import IMAGENET_MEAN, IMAGENET_STD, Backbone, Body
 from abomed.models.cnn4 import CNN4
-from abomed.models.lite0 import PIXEL_MEAN, PIXEL_STD, Lite0
+from abomed.models.lite0 import PIXEL_MEAN, PIXEL_STD, Lite0, Lite0Stages
 from abomed.models.pretrained import create_pretrained
 from abomed.models.resnet import resnet10, resnet18, resnet25
 from abomed.models.vit import ViTTiny
@@ -38,7 +38,10 @@ RECIPES = {
     "vit-tiny": Recipe(ViTTiny, 224),
 }
 # Not offered for training (`config.models`), but built in the same way.
-FROZEN_RECIPES = {"lite0": Recipe(Lite0, 224, PIXEL_MEAN, PIXEL_STD)}
+FROZEN_RECIPES = {
+    "lite0": Recipe(Lite0, 224, PIXEL_MEAN, PIXEL_STD),
+    "lite0-stages": Recipe(Lite0Stages, 224, PIXEL_MEAN, PIXEL_STD),
+}
 
 
 def list_backbones() -> tuple[str, ...]:
