@@ -54,6 +54,7 @@ PAIRS = ((STAGES, "untrained"), (STAGES, "cnn4"), (LITE0, "untrained"))
 def main() -> None:
     parser = add_arguments(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--shots", type=int, nargs="+", default=[5])
+    parser.add_argument("--views", type=int, default=1, choices=(1, 2, 4, 8))
     parser.add_argument("--only", nargs="*", help="test some of the sets; their answers are kept for later")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -61,7 +62,12 @@ def main() -> None:
     models = load_all(arguments)
     body: dict[str, Any] = {
         "environment": describe_environment(choose_device("cpu")),
-        "settings": {"tasks": arguments.tasks, "queries": arguments.queries, "shots": arguments.shots},
+        "settings": {
+            "tasks": arguments.tasks,
+            "queries": arguments.queries,
+            "shots": arguments.shots,
+            "views": arguments.views,
+        },
         "default": DEFAULT,
         "rows": {},
     }
@@ -69,8 +75,9 @@ def main() -> None:
         right: dict[str, dict[str, Tensor]] = {}
         for name in arguments.only or sets:
             start = time.perf_counter()
-            tasks = novel_tasks(sets, name, shots, arguments.tasks, arguments.queries)
-            right[name] = kept_answers(sets, tasks, name, models, arguments.cache)
+            views = arguments.views
+            tasks = novel_tasks(sets, name, shots, arguments.tasks, arguments.queries, strange=views == 1)
+            right[name] = kept_answers(sets, tasks, name, models, arguments.cache, views)
             body["rows"][f"{name}/{shots}-shot"] = compare(sets[name], tasks, right[name])
             print(f"{name} {shots}-shot: {time.perf_counter() - start:.0f} s", flush=True)
             say(body["rows"][f"{name}/{shots}-shot"])
@@ -102,29 +109,39 @@ def load_all(arguments: argparse.Namespace) -> dict[str, Model]:
 
 
 def raw_features(
-    sets: Mapping[str, ImageSet], tasks: TaskList, name: str, models: Mapping[str, Model], cache: Path
+    sets: Mapping[str, ImageSet],
+    tasks: TaskList,
+    name: str,
+    models: Mapping[str, Model],
+    cache: Path,
+    views: int = 1,
 ) -> dict[str, TaskFeatures]:
     """Lite0, untrained, and where there is one, cnn4 (trained on the set's own base classes) and protonet."""
-    stages = image_features(sets, tasks, models[STAGES].backbone, STAGES, cache)
+    stages = image_features(sets, tasks, models[STAGES].backbone, STAGES, cache, views)
     found = {
         STAGES: stages,
         # The last layer of the same forward.
         LITE0: TaskFeatures(*(getattr(stages, side)[..., -LAST:] for side in candidates.SIDES)),
-        "untrained": task_features(sets, tasks, models[FALLBACK].backbone, "untrained", cache),
+        "untrained": task_features(sets, tasks, models[FALLBACK].backbone, "untrained", cache, views),
     }
     for title, model, kept in (("cnn4", name, "own"), ("protonet", f"protonet of {name}", "protonet")):
         if model in models:
-            found[title] = task_features(sets, tasks, models[model].backbone, kept, cache)
+            found[title] = task_features(sets, tasks, models[model].backbone, kept, cache, views)
     return found
 
 
 def kept_answers(
-    sets: Mapping[str, ImageSet], tasks: TaskList, name: str, models: Mapping[str, Model], cache: Path
+    sets: Mapping[str, ImageSet],
+    tasks: TaskList,
+    name: str,
+    models: Mapping[str, Model],
+    cache: Path,
+    views: int = 1,
 ) -> dict[str, Tensor]:
     """By candidate: which queries it answers right; what was found before on the same tasks is not asked again."""
-    file = cache / f"answers-{tasks.name}-{len(tasks.support)}.safetensors"
+    file = cache / f"answers-{tasks.name}-{len(tasks.support)}-{views}-views.safetensors"
     known = load_file(file) if file.exists() else {}
-    raw = raw_features(sets, tasks, name, models, cache)
+    raw = raw_features(sets, tasks, name, models, cache, views)
     for title, ask in list_candidates(sets, tasks, raw).items():
         if title not in known:
             known[title] = ask().contiguous()

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from abomed.augment.evaluation import prepare
-from abomed.classify.embedding import PACKED_SIDE, ROWS, running_statistics
+from abomed.classify.embedding import PACKED_SIDE, ROWS, running_statistics, turn
 from abomed.config.data import DecodeSettings
 from abomed.config.episodes import EpisodeSpec
 from abomed.config.train import EvaluateSettings
@@ -118,12 +118,20 @@ def _base_table(pack: Pack, split: Split) -> ClassTable:
 
 
 def novel_tasks(
-    sets: Mapping[str, ImageSet], name: str, shots: int, tasks: int, queries: int = 15
+    sets: Mapping[str, ImageSet],
+    name: str,
+    shots: int,
+    tasks: int,
+    queries: int = 15,
+    *,
+    strange: bool = True,
 ) -> TaskList:
     """Tasks of novel classes, drawn as `abomed evaluate` does; those of few shots are shown strange images too."""
     table = restrict(sets[name].pack, sets[name].split.novel)
     spec = EpisodeSpec(ways=3, shots=shots, queries=queries)
-    return _draw(sets, name, "novel", table, spec, tasks, STREAM, EXTRA if shots <= FEW_SHOTS else 0)
+    return _draw(
+        sets, name, "novel", table, spec, tasks, STREAM, EXTRA if strange and shots <= FEW_SHOTS else 0
+    )
 
 
 def base_tasks(sets: Mapping[str, ImageSet], name: str, shots: int, tasks: int, queries: int = 5) -> TaskList:
@@ -175,7 +183,7 @@ def packed_images(
 
 
 def task_features(
-    sets: Mapping[str, ImageSet], tasks: TaskList, backbone: Backbone, name: str, cache: Path
+    sets: Mapping[str, ImageSet], tasks: TaskList, backbone: Backbone, name: str, cache: Path, views: int = 1
 ) -> TaskFeatures:
     """The features of a backbone that answers by the support's statistics, task by task.
 
@@ -184,17 +192,25 @@ def task_features(
     parts = []
     for first in range(0, len(tasks.rows), PART):
         rows = tasks.rows[first : first + PART]
-        file = cache / f"{tasks.name}-{name}-{first}-{len(rows)}.safetensors"
+        file = cache / f"{tasks.name}-{_titled(name, views)}-{first}-{len(rows)}.safetensors"
         if not file.exists():
-            found = _forward(sets, rows, tasks.support.shape[1], backbone)
+            found = _forward(sets, rows, tasks.support.shape[1], backbone, views)
             save_file({"features": found}, file.with_suffix(".new"))
             file.with_suffix(".new").replace(file)
         parts.append(load_file(file)["features"])
     return TaskFeatures(*torch.cat(parts).split(tasks.sizes, 1))
 
 
+def _titled(name: str, views: int) -> str:
+    return name if views == 1 else f"{name}-{views}-views"
+
+
 def _forward(
-    sets: Mapping[str, ImageSet], rows: Int64[Tensor, "tasks rows"], support: int, backbone: Backbone
+    sets: Mapping[str, ImageSet],
+    rows: Int64[Tensor, "tasks rows"],
+    support: int,
+    backbone: Backbone,
+    views: int,
 ) -> Float32[Tensor, "tasks rows dim"]:
     unique, place = rows.unique(return_inverse=True)
     shown = prepare(packed_images(sets, unique), backbone.image_size, chunk=64)
@@ -202,16 +218,21 @@ def _forward(
     with torch.inference_mode():
         for row in place:
             images = shown[row].unsqueeze(0)
-            found = extract(backbone, images[:, :support], images[:, support:], "support")
-            done.append(torch.cat([found.support, found.query], 1))
+            if views == 1:
+                found = extract(backbone, images[:, :support], images[:, support:], "support")
+                done.append(torch.cat([found.support, found.query], 1))
+                continue
+            statistics = backbone.normalisation_of(images[:, :support])
+            seen = [backbone.apply_with(view[None], statistics) for view in turn(images[0], views)]
+            done.append(torch.stack(seen).mean(0))
     return torch.cat(done)
 
 
 def image_features(
-    sets: Mapping[str, ImageSet], tasks: TaskList, backbone: Backbone, name: str, cache: Path
+    sets: Mapping[str, ImageSet], tasks: TaskList, backbone: Backbone, name: str, cache: Path, views: int = 1
 ) -> TaskFeatures:
     """The features of a backbone that keeps the statistics of its training, image by image."""
-    file = cache / f"images-{name}.safetensors"
+    file = cache / f"images-{_titled(name, views)}.safetensors"
     known = load_file(file) if file.exists() else {}
     if not known:
         known = {
@@ -222,7 +243,7 @@ def image_features(
     missing = rows.unique()
     missing = missing[~torch.isin(missing, known["numbers"])]
     for some in missing.split(4 * ROWS) if len(missing) else ():
-        new = torch.cat(list(_read_features(sets, some, backbone)))
+        new = torch.cat(list(_read_features(sets, some, backbone, views)))
         pairs = (("numbers", some), ("features", new))
         known = {key: torch.cat([known[key], more]) for key, more in pairs}
         save_file(known, file.with_suffix(".new"))
@@ -233,13 +254,14 @@ def image_features(
 
 
 def _read_features(
-    sets: Mapping[str, ImageSet], numbers: Int64[Tensor, " n"], backbone: Backbone
+    sets: Mapping[str, ImageSet], numbers: Int64[Tensor, " n"], backbone: Backbone, views: int
 ) -> Iterator[Float32[Tensor, "rows dim"]]:
     statistics = running_statistics(backbone)
     for part in numbers.split(ROWS):
         images = prepare(_large_squares(sets, part), backbone.image_size)
         with torch.inference_mode():
-            yield backbone.apply_with(images.unsqueeze(0), statistics)[0].clone()
+            seen = [backbone.apply_with(view[None], statistics)[0] for view in turn(images, views)]
+            yield torch.stack(seen).mean(0)
 
 
 def _large_squares(

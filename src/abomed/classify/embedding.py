@@ -1,4 +1,4 @@
-"""From 8-bit squares to the features that the head sees: one vector per image and view.
+"""From 8-bit squares to the features that the head sees: one vector per image.
 
 Decisions a reader would question:
 
@@ -13,6 +13,9 @@ Decisions a reader would question:
   it is treated as if it were alone.
 - A backbone whose features have several origins (`parts`: the stages of Lite0) has each part brought to equal size as
   if it were a block of its own.
+- With several views the features of an image are the mean of those of its turned and mirrored looks, for labelled
+  images and queries alike. Averaging the queries' probabilities instead, under a head fitted to upright images,
+  gained nothing where this gained 1.4 points (docs/LOG.md). Statistics of normalisation are those of upright images.
 - Very large support sets give their statistics by a share of their images, evenly spaced: one forward has to hold all
   that normalise each other.
 """
@@ -49,11 +52,10 @@ class Block:
     shift: Float32[Tensor, " dim"]
     factor: Float32[Tensor, " dim"]
 
-    def features(
-        self, images: UInt8[Tensor, "rows 3 side side"], views: int
-    ) -> Float32[Tensor, "views rows dim"]:
+    def features(self, images: UInt8[Tensor, "rows 3 side side"], views: int) -> Float32[Tensor, "rows dim"]:
         raw = [self._raw(view) for view in turn(self.prepare(images), views)]
-        return (torch.stack(raw) - self.shift) * self.factor
+        mean = raw[0] if views == 1 else torch.stack(raw).mean(0)
+        return (mean - self.shift) * self.factor
 
     def prepare(self, images: UInt8[Tensor, "rows 3 side side"]) -> Float32[Tensor, "rows 3 size size"]:
         return prepare(images, self.backbone.image_size)
@@ -69,6 +71,7 @@ class Embedding:
     blocks: tuple[Block, ...]
     side: int  # of the squares that images are brought to
     device: torch.device
+    views: int = 1  # orientations whose features are averaged
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -76,20 +79,18 @@ class Embedding:
         return tuple(block.backbone.feature_count for block in self.blocks)
 
     @torch.no_grad()
-    def features(
-        self, images: UInt8[Tensor, "rows 3 side side"], views: int = 1
-    ) -> Float32[Tensor, "views rows dim"]:
+    def features(self, images: UInt8[Tensor, "rows 3 side side"]) -> Float32[Tensor, "rows dim"]:
         """At most `ROWS` images, as one forward of exactly so many."""
         rows = len(images)
         full = torch.zeros(ROWS, *images.shape[1:], dtype=images.dtype)
         full[:rows] = images
         full = full.to(self.device)
-        parts = [block.features(full, views) for block in self.blocks]
-        return torch.cat(parts, 2)[:, :rows].cpu()
+        parts = [block.features(full, self.views) for block in self.blocks]
+        return torch.cat(parts, 1)[:rows].cpu()
 
     def all_features(self, images: UInt8[Tensor, "rows 3 side side"]) -> Float32[Tensor, "rows dim"]:
-        """Upright features of any number of images."""
-        return torch.cat([self.features(part)[0] for part in images.split(ROWS)])
+        """The features of any number of images."""
+        return torch.cat([self.features(part) for part in images.split(ROWS)])
 
 
 def working_side(models: Sequence[Model]) -> int:
@@ -103,16 +104,22 @@ def fit_embedding(
     normalisation: SupportNormalisation,
     device: torch.device,
     ensemble: EnsembleRule = "joined",
+    views: int = 1,
 ) -> Embedding:
     """The embedding whose statistics, shifts and factors are those of `support`."""
     share = 1 / len(models) if ensemble == "joined" else 1.0
-    blocks = tuple(_fit_block(model, support, normalisation, device, share) for model in models)
-    return Embedding(blocks, support.shape[-1], device)
+    blocks = tuple(_fit_block(model, support, normalisation, device, share, views) for model in models)
+    return Embedding(blocks, support.shape[-1], device, views)
 
 
 @torch.no_grad()
 def _fit_block(
-    model: Model, support: Tensor, normalisation: SupportNormalisation, device: torch.device, share: float
+    model: Model,
+    support: Tensor,
+    normalisation: SupportNormalisation,
+    device: torch.device,
+    share: float,
+    views: int,
 ) -> Block:
     backbone = model.backbone.to(device)
     mode = model.normalisation if normalisation == "auto" else normalisation
@@ -120,7 +127,7 @@ def _fit_block(
     count = backbone.feature_count
     as_it_is = (torch.zeros(count, device=device), torch.ones(count, device=device))
     start = Block(backbone, statistics, *as_it_is)
-    raw = Embedding((start,), support.shape[-1], device).all_features(support)
+    raw = Embedding((start,), support.shape[-1], device, views).all_features(support)
     shift, factor = scaling_of_parts(
         raw,
         backbone.parts,

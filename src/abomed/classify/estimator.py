@@ -4,8 +4,8 @@ Decisions a reader would question:
 
 - X may be images in any form (`images`) or a table of features. Features are centred and scaled by the support set,
   then meet the same head: so the object works in a Pipeline behind any other extractor, and in cross_val_score.
-- Probabilities are the softmax of the head's logits, averaged over views. The head is fitted to upright images: views
-  are other looks at the question, not further examples.
+- Probabilities are the softmax of the head's logits. Views are averaged in the features (module `embedding`), so that
+  there is one answer whatever their number.
 - An image that cannot be read is an error here, named; the command line skips and counts it instead.
 - Equal images give equal bits whatever else is asked in the same call (module `embedding`), on the processor.
 """
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -53,7 +53,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     ensemble
         Several models: `joined` (one head on all features), `product` (one each, probabilities multiplied) or `auto`.
     views
-        Orientations (1, 2, 4 or 8) in which each asked image is seen; probabilities are averaged.
+        Orientations (1, 2, 4 or 8) in which each image, labelled or asked, is seen; features are averaged.
     normalisation
         Whose batch statistics: `support`, `running`, or `auto` (as the model was made).
     class_weight
@@ -159,7 +159,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def answer(
         self, X: Any
     ) -> tuple[Float64[np.ndarray, "images classes"], Float64[np.ndarray, "images dim"]]:
-        """Probabilities, and the upright features that they come from, of one pass over X."""
+        """Probabilities, and the features that they come from, of one pass over X."""
         check_is_fitted(self)
         parts = list(self._answer_parts(X))
         return np.concatenate([p for p, _ in parts]), np.concatenate([f for _, f in parts])
@@ -176,7 +176,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             table = validate_data(self, X, dtype="numeric", reset=False)
             rows = (torch.tensor(table, dtype=torch.float64) - self._shift) * self._factor
             for part in rows.split(ROWS):
-                yield self._probabilities(part.unsqueeze(0)), part.numpy()
+                yield self._probabilities(part), part.numpy()
             return
         for start in range(0, len(images), ROWS):
             pixels = read_rows(images[start : start + ROWS], self._side, DecodeSettings(), start)
@@ -185,22 +185,21 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     def answer_pixels(
         self, pixels: UInt8[Tensor, "rows 3 side side"]
     ) -> tuple[Float64[np.ndarray, "rows classes"], Float64[np.ndarray, "rows dim"]]:
-        """Probabilities and upright features of squares that are already of the working side."""
+        """Probabilities and features of squares that are already of the working side."""
         assert self._embedding is not None, "fitted to a table of features"
         probabilities, features = [], []
         for part in pixels.split(ROWS):
-            seen = self._embedding.features(part, self.views)
+            seen = self._embedding.features(part).double()
             probabilities.append(self._probabilities(seen))
-            features.append(seen[0].double().numpy())
+            features.append(seen.numpy())
         return np.concatenate(probabilities), np.concatenate(features)
 
-    def _probabilities(self, seen: Float32[Tensor, "views rows dim"]) -> Float64[np.ndarray, "rows classes"]:
-        views, rows, dim = seen.shape
-        full = torch.zeros(views, ROWS, dim, dtype=torch.float64)  # one shape, as in `embedding`
-        full[:, :rows] = seen
-        logits = torch.stack([self.head_.logits(view) for view in full]) / self.temperature_
-        mean: np.ndarray = logits.softmax(2).mean(0)[:rows].numpy()
-        return mean
+    def _probabilities(self, seen: Float64[Tensor, "rows dim"]) -> Float64[np.ndarray, "rows classes"]:
+        rows, dim = seen.shape
+        full = torch.zeros(ROWS, dim, dtype=torch.float64)  # one shape, as in `embedding`
+        full[:rows] = seen
+        shares: np.ndarray = (self.head_.logits(full) / self.temperature_).softmax(1)[:rows].numpy()
+        return shares
 
     def save(self, folder: str | Path) -> Path:
         """Write the fitted classifier into a new or empty folder, which `load` reads."""
@@ -292,7 +291,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         pixels = read_rows(images, self._side, DecodeSettings())
         rule: EnsembleRule = BEST_RULE if settings.ensemble == "auto" else settings.ensemble
         self._embedding = fit_embedding(
-            models, pixels, settings.normalisation, choose_device(self.device), rule
+            models, pixels, settings.normalisation, choose_device(self.device), rule, settings.views
         )
         self._blocks = self._embedding.widths if rule == "product" else ()
         known = settings.normalisation == "auto"  # experience is of models as they were made

@@ -191,10 +191,10 @@ def _answer_part(classifier: FewShotClassifier, modules: Sequence[BlockLogits], 
         (module.backbone.pool(each) - module.block.shift) * module.block.factor
         for module, each in zip(modules, found, strict=True)
     ]
-    features = torch.cat(pooled, 1)[: len(part)].cpu()
-    shares = classifier._probabilities(features.unsqueeze(0))
+    features = torch.cat(pooled, 1)[: len(part)].double().cpu()
+    shares = classifier._probabilities(features)
     maps = _weigh(modules, found, torch.from_numpy(shares.argmax(1)))
-    return Explained(shares, features.double().numpy(), maps)
+    return Explained(shares, features.numpy(), maps)
 
 
 @torch.no_grad()

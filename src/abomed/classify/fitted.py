@@ -175,7 +175,7 @@ def _build(tensors: dict[str, Tensor], state: dict[str, Any], device: str) -> Fe
     classifier.experience_ = None if told is None else Experience.model_validate(told)
     classifier._side = state["side"]
     classifier._embedding = Embedding(
-        tuple(block for _, block in pairs), state["side"], choose_device(device)
+        tuple(block for _, block in pairs), state["side"], choose_device(device), state["views"]
     )
     classifier._blocks = tuple(state["parts"])
     classifier.support_features_ = tensors["support.features"]

@@ -10,7 +10,7 @@ Decisions a reader would question:
   resized by this graph instead of Pillow, whose pixels differ by a grey level here and there.
 - What follows the square is `augment.evaluation` with its weights worked out beforehand: a window that is the same
   for every image is a product with one matrix on either side.
-- Views are stacked into one batch, so that the network stands in the file once.
+- Views are stacked into one batch, so that the network stands in the file once, and averaged behind it.
 """
 
 import copy
@@ -71,10 +71,10 @@ class BlockGraph(nn.Module):
         for name in ("pixel_mean", "pixel_std"):
             self.register_buffer(name, getattr(block.backbone, name).detach().cpu().clone())
 
-    def forward(self, squares: Float32[Tensor, "rows 3 side side"]) -> Float32[Tensor, "views rows features"]:
+    def forward(self, squares: Float32[Tensor, "rows 3 side side"]) -> Float32[Tensor, "rows features"]:
         seen = torch.cat(turn(self.window @ squares @ self.window.mT, self.views))
         raw: Tensor = self.body.pool(self.body.encode((seen - self.pixel_mean) / self.pixel_std))
-        features: Tensor = ((raw - self.shift) * self.factor).unflatten(0, (self.views, -1))
+        features: Tensor = (raw.unflatten(0, (self.views, -1)).mean(0) - self.shift) * self.factor
         return features
 
 
@@ -103,9 +103,8 @@ class ClassifierGraph(nn.Module):
 
     def forward(self, images: UInt8[Tensor, "rows height width 3"]) -> Float32[Tensor, "rows classes"]:
         squares = self.squares(images)
-        features = torch.cat([block(squares) for block in self.blocks], 2)
-        logits = (features @ self.weight.mT + self.bias) / self.temperature
-        return logits.softmax(2).mean(0)
+        features = torch.cat([block(squares) for block in self.blocks], 1)
+        return ((features @ self.weight.mT + self.bias) / self.temperature).softmax(1)
 
     def squares(self, images: UInt8[Tensor, "rows height width 3"]) -> Float32[Tensor, "rows 3 side side"]:
         """In [0, 1]: across, then down, to 8 bits each time, as Pillow resizes (13 takes tall ones the other way)."""
