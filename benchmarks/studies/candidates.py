@@ -27,7 +27,7 @@ AT_ONCE = 50
 RAW_SIDE, BINS = 32, 4
 SIDES = ("support", "query", "siblings", "strangers")
 META_TRAINED = frozenset({"cnn4"})  # their features are not centred when they answer alone
-PARTS = {STAGES: Lite0Stages.parts}  # of features of several origins
+GROUPS = {STAGES: Lite0Stages.groups}  # of features of several origins
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +38,15 @@ class Blocks:
     widths: tuple[int, ...]  # of blocks with a head each; empty: one head on all
 
 
-def scale_parts(
-    features: TaskFeatures, parts: Sequence[int], squared_norm: float, *, centred: bool
+def scale_groups(
+    features: TaskFeatures, groups: Sequence[Sequence[int]], squared_norm: float, *, centred: bool
 ) -> TaskFeatures:
-    """`classify.embedding.scaling_of_parts`, for many tasks."""
-    split = [getattr(features, side).split(list(parts), 2) for side in SIDES]
-    found = [TaskFeatures(*part) for part in zip(*split, strict=True)]
-    return join([scale(part, squared_norm / len(parts), centred=centred) for part in found])
+    """`classify.embedding.scaling_of_groups`, for many tasks."""
+    sizes = [squared_norm / len(groups) / len(group) for group in groups for _ in group]
+    widths = [width for group in groups for width in group]
+    split = [getattr(features, side).split(widths, 2) for side in SIDES]
+    parts = [TaskFeatures(*part) for part in zip(*split, strict=True)]
+    return join([scale(part, size, centred=centred) for part, size in zip(parts, sizes, strict=True)])
 
 
 def scale(features: TaskFeatures, squared_norm: float, *, centred: bool) -> TaskFeatures:
@@ -63,15 +65,16 @@ def join(parts: Sequence[TaskFeatures]) -> TaskFeatures:
 def ensemble(raw: Mapping[str, TaskFeatures], names: Sequence[str], rule: EnsembleRule) -> Blocks:
     """The blocks of `names`, each as `fit_embedding` makes it."""
     alone = rule == "product" or len(names) == 1
-    norm = INNER.feature_norm if alone else INNER.feature_norm / len(names)
+    groups = [GROUPS.get(name, ((raw[name].support.shape[2],),)) for name in names]
+    total = sum(len(each) for each in groups)
     parts = [
-        scale_parts(
+        scale_groups(
             raw[name],
-            PARTS.get(name, (raw[name].support.shape[2],)),
-            norm,
+            own,
+            INNER.feature_norm * (1 if alone else len(own) / total),
             centred=not (alone and name in META_TRAINED),
         )
-        for name in names
+        for name, own in zip(names, groups, strict=True)
     ]
     widths = tuple(part.support.shape[2] for part in parts) if alone and len(names) > 1 else ()
     return Blocks(join(parts), widths)

@@ -11,7 +11,7 @@ from abomed.augment.evaluation import prepare
 from abomed.classify.calibrate import fit_heads
 from abomed.config.classify import EnsembleRule
 from abomed.models.backbone import extract
-from benchmarks.studies.candidates import INNER, ensemble, scale, scale_parts
+from benchmarks.studies.candidates import INNER, ensemble, scale, scale_groups
 from benchmarks.studies.task_features import TaskFeatures
 from tests.classify.made_up import draw_images, small_model
 
@@ -42,7 +42,7 @@ def test_kept_features_give_the_answers_of_the_classifier(names: tuple[str, ...]
 
 
 def test_scaling_of_many_tasks_is_that_of_each() -> None:
-    from abomed.classify.embedding import scaling, scaling_of_parts
+    from abomed.classify.embedding import scaling, scaling_of_groups
 
     features = TaskFeatures(*(torch.randn(4, 6, 5) + 2 for _ in range(4)))
     for centred in (True, False):
@@ -50,15 +50,15 @@ def test_scaling_of_many_tasks_is_that_of_each() -> None:
         for task in range(4):
             shift, factor = scaling(features.support[task], 10.0, centred=centred)
             torch.testing.assert_close(found.query[task], (features.query[task] - shift) * factor)
-            shift, factors = scaling_of_parts(features.support[task], (2, 3), 10.0, centred=centred)
-            parts = scale_parts(features, (2, 3), 10.0, centred=centred).query[task]
+            shift, factors = scaling_of_groups(features.support[task], ((2, 1), (2,)), 10.0, centred=centred)
+            parts = scale_groups(features, ((2, 1), (2,)), 10.0, centred=centred).query[task]
             torch.testing.assert_close(parts, (features.query[task] - shift) * factors)
 
 
-def test_parts_are_scaled_as_if_each_stood_alone() -> None:
-    from abomed.classify.embedding import scaling_of_parts
+def test_groups_have_equal_size_and_so_have_the_parts_of_each() -> None:
+    from abomed.classify.embedding import scaling_of_groups
 
     raw = torch.randn(9, 7) * torch.tensor([1.0, 1, 100, 100, 100, 1e-3, 1e-3]) + 5
-    shift, factor = scaling_of_parts(raw, (2, 3, 2), 12.0, centred=True)
+    shift, factor = scaling_of_groups(raw, ((2, 3), (2,)), 12.0, centred=True)
     sizes = [part.square().sum(1).mean() for part in ((raw - shift) * factor).split([2, 3, 2], 1)]
-    torch.testing.assert_close(torch.stack(sizes), torch.full((3,), 4.0), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(torch.stack(sizes), torch.tensor([3.0, 3, 6]), atol=1e-3, rtol=1e-3)

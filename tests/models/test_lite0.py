@@ -95,10 +95,10 @@ def test_the_network_is_the_published_one(name: str, size: int) -> None:
 
 def test_the_stages_are_one_map_whose_parts_are_told() -> None:
     backbone = create_backbone("lite0-stages", image_size=75, seed=1)
-    assert backbone.parts == (16, 24, 40, 80, 112, 192, 320, 1280)
-    assert backbone.feature_count == sum(backbone.parts) == 2064
+    assert backbone.groups == ((16, 24, 40, 80, 112, 192, 320), (1280,))
+    assert backbone.feature_count == sum(map(sum, backbone.groups)) == 2064
     assert backbone.parameter_count == create_backbone("lite0").parameter_count
-    assert create_backbone("lite0").parts == (1280,)
+    assert create_backbone("lite0").groups == ((1280,),)
     with torch.no_grad():
         seen = backbone.spatial(torch.rand(2, 3, 75, 75), RowPlan(1, 2, 0, "support"))
     assert seen is not None

@@ -11,8 +11,9 @@ Decisions a reader would question:
   trained for. Features that share a head are centred on the support and brought to equal size block by block, so
   that none drowns the others; so are features of other origin. Where each block has a head of its own (`product`),
   it is treated as if it were alone.
-- A backbone whose features have several origins (`parts`: the stages of Lite0) has each part brought to equal size as
-  if it were a block of its own.
+- Features of one origin are a group: the stages of Lite0 are one, its last layer is another, all of CNN4 is one. Groups
+  that share a head have equal size, whichever backbone they come from, and so have the parts of a group. Chosen on
+  all classes of other data sets; equal sizes of backbones, or of parts, did worse (docs/LOG.md).
 - With several views the features of an image are the mean of those of its turned and mirrored looks, for labelled
   images and queries alike. Averaging the queries' probabilities instead, under a head fitted to upright images,
   gained nothing where this gained 1.4 points (docs/LOG.md). Statistics of normalisation are those of upright images.
@@ -107,8 +108,12 @@ def fit_embedding(
     views: int = 1,
 ) -> Embedding:
     """The embedding whose statistics, shifts and factors are those of `support`."""
-    share = 1 / len(models) if ensemble == "joined" else 1.0
-    blocks = tuple(_fit_block(model, support, normalisation, device, share, views) for model in models)
+    groups = sum(len(model.backbone.groups) for model in models)
+    shares = [len(model.backbone.groups) / groups if ensemble == "joined" else 1.0 for model in models]
+    blocks = tuple(
+        _fit_block(model, support, normalisation, device, share, views)
+        for model, share in zip(models, shares, strict=True)
+    )
     return Embedding(blocks, support.shape[-1], device, views)
 
 
@@ -128,20 +133,22 @@ def _fit_block(
     as_it_is = (torch.zeros(count, device=device), torch.ones(count, device=device))
     start = Block(backbone, statistics, *as_it_is)
     raw = Embedding((start,), support.shape[-1], device, views).all_features(support)
-    shift, factor = scaling_of_parts(
+    shift, factor = scaling_of_groups(
         raw,
-        backbone.parts,
+        backbone.groups,
         model.inner.feature_norm * share,
         centred=share < 1 or not model.meta_trained,
     )
     return Block(backbone, statistics, shift.to(device), factor.to(device))
 
 
-def scaling_of_parts(
-    raw: Float[Tensor, "rows dim"], parts: Sequence[int], squared_norm: float, *, centred: bool
+def scaling_of_groups(
+    raw: Float[Tensor, "rows dim"], groups: Sequence[Sequence[int]], squared_norm: float, *, centred: bool
 ) -> tuple[Float[Tensor, " dim"], Float[Tensor, " dim"]]:
     """Shift and factor of each feature: those of `scaling` for every part, whose squared norms add up."""
-    found = [scaling(part, squared_norm / len(parts), centred=centred) for part in raw.split(list(parts), 1)]
+    widths = [(width, squared_norm / len(groups) / len(group)) for group in groups for width in group]
+    parts = raw.split([width for width, _ in widths], 1)
+    found = [scaling(part, size, centred=centred) for part, (_, size) in zip(parts, widths, strict=True)]
     factors = [shift.new_full(shift.shape, factor) for shift, factor in found]
     return torch.cat([shift for shift, _ in found]), torch.cat(factors)
 

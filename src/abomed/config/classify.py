@@ -32,8 +32,8 @@ class ClassifySettings(Settings):
     their probabilities; `auto` is the one of the two that did better on other data."""
 
     views: Views = 1
-    """Orientations in which each image is seen (as it is, mirrored, turned), labelled or asked; features are averaged.
-    8 are best for tissue and cells and take eight times as long."""
+    """Orientations in which each image, labelled or asked, is seen (as it is, mirrored, turned); features are
+    averaged. 8 are best for tissue and cells and take eight times as long."""
 
     normalisation: SupportNormalisation = "auto"
     """`support`: batch statistics of the labelled images; `running`: of the training; `auto`: as the model has it."""

@@ -39,7 +39,7 @@ class Body(nn.Module, ABC):
     """
 
     feature_count: int
-    parts: tuple[int, ...] = ()  # widths of features of different origin; empty: all are of one
+    groups: tuple[tuple[int, ...], ...] = ()  # widths of features by origin; empty: all are of one
 
     @abstractmethod
     def encode(self, pixels: Float[Tensor, "rows 3 side side"]) -> Float[Tensor, "rows ..."]: ...
@@ -90,9 +90,9 @@ class Backbone(nn.Module):
         return self.body.feature_count
 
     @property
-    def parts(self) -> tuple[int, ...]:
-        """The widths of features that differ in origin, and so in size."""
-        return self.body.parts or (self.feature_count,)
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The features by origin: groups that count alike beside each other, and the widths of each one's parts."""
+        return self.body.groups or ((self.feature_count,),)
 
     @property
     def parameter_count(self) -> int:

@@ -122,10 +122,10 @@ class Lite0(Body):
 
 
 class Lite0Stages(Lite0):
-    """The same network; its features are those of every stage and of the last layer, part by part."""
+    """The same network; its features are those of the stages, one after the other, and of the last layer."""
 
-    parts = (*(width for *_, width, _ in STAGES), LAST)
-    feature_count = sum(parts)
+    groups = (tuple(width for *_, width, _ in STAGES), (LAST,))
+    feature_count = sum(map(sum, groups))
 
     def encode(
         self, pixels: Float[Tensor, "rows 3 side side"]
