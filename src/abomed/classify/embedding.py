@@ -11,7 +11,7 @@ Decisions a reader would question:
   trained for. Features that share a head are centred on the support and brought to equal size block by block, so
   that none drowns the others; so are features of other origin. Where each block has a head of its own (`product`),
   it is treated as if it were alone.
-- Features of one origin are a group: the stages of Lite0 are one, its last layer is another, all of CNN4 is one. Groups
+- Features of one origin are a group: the stages of Lite0 are one, its last layer another, all of CNN4 is one. Groups
   that share a head have equal size, whichever backbone they come from, and so have the parts of a group. Chosen on
   all classes of other data sets; equal sizes of backbones, or of parts, did worse (docs/LOG.md).
 - With several views the features of an image are the mean of those of its turned and mirrored looks, for labelled
