@@ -3,8 +3,9 @@
 What base classes have taught (`experience`) is learnt first, from their validation images; the test tasks then are
 treated as a user's are, one support set at a time. Decisions a reader would question:
 
-- The experience of a model that was trained on one set comes from that set's base classes, that of the default from
-  the base classes of all sets.
+- The experience of a model that was trained on one set comes from that set's base classes. That of untrained models
+  comes from tasks of all classes of the OTHER sets and of the base classes of the set that is tested: base classes
+  alone are too few triples, and mislead about temperatures. What is shipped comes from all classes of all sets.
 - A foretold accuracy is compared with that of the task's own queries, so its interval is asked for as many.
 - What is unlike the support is measured twice: images of other sets, and images of the same set's other classes.
 
@@ -13,10 +14,9 @@ treated as a user's are, one support set at a time. Decisions a reader would que
 """
 
 import argparse
-import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,19 @@ from abomed.engine.intervals import over_tasks
 from abomed.engine.material import choose_device
 from benchmarks.studies.candidates import AT_ONCE, INNER, Blocks, ensemble, part_of
 from benchmarks.studies.practice import add_arguments, load_all, raw_features
-from benchmarks.studies.task_features import ImageSet, TaskList, base_tasks, novel_tasks, open_sets
+from benchmarks.studies.results import save
+from benchmarks.studies.task_features import (
+    ImageSet,
+    TaskList,
+    base_tasks,
+    novel_tasks,
+    open_sets,
+    tasks_of_all_classes,
+)
 
 LEVEL = 0.9
 DEFAULT = f"{STAGES}+{FALLBACK}"
-WITHOUT_CARD = (DEFAULT, FALLBACK, STAGES, LITE0)
+Draw = Callable[[Mapping[str, ImageSet], str, int, int, int], TaskList]
 BASE_QUERIES = 5
 
 
@@ -54,8 +62,15 @@ class Subject:
     title: str
     names: tuple[str, ...]  # of kept features
     models: tuple[str, ...]  # as `load` knows them
-    sets: tuple[str, ...]  # where its experience comes from
     tested: tuple[str, ...]
+    own: str | None = None  # the set that one of its models was trained on
+    shipped: bool = True  # it has no card that could tell
+
+    def sources(self, sets: Sequence[str], tested: str | None) -> dict[str, Draw]:
+        """Where its experience comes from, for a test on the novel classes of `tested`, or to be shipped."""
+        if self.own is not None:
+            return {self.own: base_tasks}
+        return {name: base_tasks if name == tested else tasks_of_all_classes for name in sets}
 
 
 def main() -> None:
@@ -64,6 +79,7 @@ def main() -> None:
     parser.add_argument("--base-shots", type=int, nargs="+", default=[1, 3, 5, 10, 20])
     parser.add_argument("--base-tasks", type=int, default=100, help="of each set and number of shots")
     parser.add_argument("--ship", type=Path, help="write what is known of models without a card to this file")
+    parser.add_argument("--only-ship", action="store_true", help="no tests")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     sets, models = open_sets(arguments.data, arguments.cache), load_all(arguments)
@@ -78,9 +94,10 @@ def main() -> None:
         "rows": {},
     }
     for subject in subjects(sets, models):
-        known = gather_experience(sets, subject, models, arguments)
-        body["experience"][subject.title] = known.model_dump(mode="json")
-        for name in subject.tested:
+        for name in () if arguments.only_ship else subject.tested:
+            sources = subject.sources(tuple(sets), name)
+            known = gather_experience(sets, subject, sources, models, arguments)
+            body["experience"][f"{subject.title}/{name}"] = known.model_dump(mode="json")
             for shots in arguments.shots:
                 start = time.perf_counter()
                 tasks = novel_tasks(sets, name, shots, arguments.tasks, arguments.queries)
@@ -89,25 +106,28 @@ def main() -> None:
                 body["rows"][f"{subject.title}/{name}/{shots}-shot"] = row
                 print(f"{subject.title} {name} {shots}-shot, {time.perf_counter() - start:.0f} s", flush=True)
                 print("  " + "; ".join(f"{key} {value:.3f}" for key, value in brief(row).items()), flush=True)
-                arguments.out.write_text(json.dumps(body, indent=1) + "\n")
+                save(body, arguments.out, indent=1)
     if arguments.ship:
-        kept = [body["experience"][title] for title in WITHOUT_CARD]
-        arguments.ship.write_text(json.dumps(kept, indent=1) + "\n")
+        kept = [
+            gather_experience(sets, each, each.sources(tuple(sets), None), models, arguments)
+            for each in subjects(sets, models)
+            if each.shipped
+        ]
+        save([known.model_dump(mode="json") for known in kept], arguments.ship, indent=1)
 
 
 def subjects(sets: Mapping[str, ImageSet], models: Mapping[str, Model]) -> list[Subject]:
     every = tuple(sets)
-    pair, alone = (STAGES, FALLBACK), (FALLBACK,)
     found = [
-        Subject(DEFAULT, (STAGES, "untrained"), pair, every, every),
-        Subject(FALLBACK, ("untrained",), alone, every, every),
-        Subject(STAGES, (STAGES,), (STAGES,), every, every),
-        Subject(LITE0, (LITE0,), (LITE0,), every, every),
+        Subject(DEFAULT, (STAGES, "untrained"), (STAGES, FALLBACK), every),
+        Subject(FALLBACK, ("untrained",), (FALLBACK,), every),
+        Subject(STAGES, (STAGES,), (STAGES,), ()),
+        Subject(LITE0, (LITE0,), (LITE0,), ()),
     ]
     for name in sets:
         if name in models:
-            found.append(Subject(name, ("cnn4",), (name,), (name,), (name,)))
-            found.append(Subject(f"{STAGES}+{name}", (STAGES, "cnn4"), (STAGES, name), (name,), (name,)))
+            found.append(Subject(name, ("cnn4",), (name,), (name,), own=name, shipped=False))
+            found.append(Subject(f"{STAGES}+{name}", (STAGES, "cnn4"), (STAGES, name), (name,), own=name))
     return found
 
 
@@ -123,15 +143,19 @@ def blocks_of(
 
 
 def gather_experience(
-    sets: Mapping[str, ImageSet], subject: Subject, models: Mapping[str, Model], arguments: argparse.Namespace
+    sets: Mapping[str, ImageSet],
+    subject: Subject,
+    sources: Mapping[str, Draw],
+    models: Mapping[str, Model],
+    arguments: argparse.Namespace,
 ) -> Experience:
-    """What base-class tasks of the subject's sets teach."""
+    """What tasks of these sets teach about the subject."""
     by_shots: dict[int, BaseTasks] = {}
     widths: tuple[int, ...] = ()
     for shots in arguments.base_shots:
         parts: list[BaseTasks] = []
-        for name in subject.sets:
-            tasks = base_tasks(sets, name, shots, arguments.base_tasks, BASE_QUERIES)
+        for name, draw in sources.items():
+            tasks = draw(sets, name, shots, arguments.base_tasks, BASE_QUERIES)
             blocks = blocks_of(sets, tasks, name, subject, models, arguments.cache)
             widths, spec = blocks.widths, tasks.episodes.spec
             parts.append(
@@ -148,7 +172,9 @@ def gather_experience(
                 for side in ("support", "support_labels", "query", "query_labels")
             )
         )
-    return learn(by_shots, INNER, models=subject.models, ensemble=BEST_RULE, data=subject.sets, blocks=widths)
+    return learn(
+        by_shots, INNER, models=subject.models, ensemble=BEST_RULE, data=tuple(sources), blocks=widths
+    )
 
 
 def study(blocks: Blocks, tasks: TaskList, known: Experience) -> dict[str, Any]:

@@ -5,12 +5,13 @@ Decisions a reader would question:
 - All sets are one pool of images with one numbering, because a task is also shown images that belong to none of its
   classes: `siblings` of its own set's other classes and `strangers` of the other sets.
 - Test tasks are those of `abomed evaluate`: same stream, same seed, novel classes. Base tasks hold the base classes'
-  validation images, which no shipped backbone has learnt from.
+  validation images, which no shipped backbone has learnt from. Tasks of all classes are for choosing on other sets.
 - CNN4 answers by the support's statistics, so its features are of a task; it sees squares of 128 pixels, as in
   training. Lite0 keeps the statistics of its training, so its features are of an image, decoded at 257 pixels, as
   `FewShotClassifier` does.
-- Of large classes the first `MOST_OF_A_CLASS` images by number are used on the base side, and `REFERENCE` images of a
-  set are drawn once as what others find strange: Lite0 reads 25 images a second here.
+- Of large classes the first `MOST_OF_A_CLASS` images by number are used on the base side, as many drawn ones where all
+  classes are, and `REFERENCE` images of a set are drawn once as what others find strange: Lite0 reads 25 images a
+  second here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,6 +54,7 @@ class ImageSet:
     first: int
     split: Split
     base: ClassTable  # of validation images
+    every: ClassTable  # of all classes
     reference: Int64[Tensor, " reference"]
 
 
@@ -104,7 +106,14 @@ def open_sets(sources: Sequence[str], folder: Path) -> dict[str, ImageSet]:
         split = choose_split(pack, "tra-maml", SEED)
         chosen = torch.randperm(len(pack), generator=torch.Generator().manual_seed(SEED))[:REFERENCE]
         sets[manifest.source] = ImageSet(
-            manifest.source, manifest, pack, first, split, _base_table(pack, split), chosen.sort().values
+            manifest.source,
+            manifest,
+            pack,
+            first,
+            split,
+            _base_table(pack, split),
+            _every_class(pack),
+            chosen.sort().values,
         )
         first += len(pack)
     return sets
@@ -115,6 +124,15 @@ def _base_table(pack: Pack, split: Split) -> ClassTable:
     labels = pack.labels[held_out]
     kept = [held_out[labels == label][:MOST_OF_A_CLASS] for label in labels.unique()]
     return class_table(pack.labels, pack.class_names, allowed=torch.cat(kept), groups=pack.groups)
+
+
+def _every_class(pack: Pack) -> ClassTable:
+    shuffled = torch.randperm(len(pack), generator=torch.Generator().manual_seed(SEED))
+    labels = pack.labels[shuffled]
+    kept = [shuffled[labels == label][:MOST_OF_A_CLASS] for label in labels.unique()]
+    return class_table(
+        pack.labels, pack.class_names, allowed=torch.cat(kept).sort().values, groups=pack.groups
+    )
 
 
 def novel_tasks(
@@ -139,6 +157,14 @@ def base_tasks(sets: Mapping[str, ImageSet], name: str, shots: int, tasks: int, 
     table = sets[name].base
     spec = fit_queries(table, EpisodeSpec(ways=3, shots=shots, queries=queries))
     return _draw(sets, name, "base", table, spec, tasks, "calibration", 0)
+
+
+def tasks_of_all_classes(
+    sets: Mapping[str, ImageSet], name: str, shots: int, tasks: int, queries: int = 5
+) -> TaskList:
+    """Tasks of all classes of a set, for choices about others and for what untrained models may learn from."""
+    spec = fit_queries(sets[name].every, EpisodeSpec(ways=3, shots=shots, queries=queries))
+    return _draw(sets, name, "every", sets[name].every, spec, tasks, "calibration", 0)
 
 
 def _draw(
