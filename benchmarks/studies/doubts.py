@@ -14,7 +14,6 @@ treated as a user's are, one support set at a time. Decisions a reader would que
 """
 
 import argparse
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sklearn.metrics import roc_auc_score
-from torch import Tensor
 
 from abomed.classify.calibrate import fit_heads, leave_one_out
 from abomed.classify.conformal import prediction_sets
@@ -33,11 +30,16 @@ from abomed.classify.experience import BaseTasks, Experience, learn
 from abomed.classify.novelty import familiar
 from abomed.classify.temperature import refine_temperature
 from abomed.classify.weights import FALLBACK, LITE0, STAGES, Model
-from abomed.engine.calibration import measure_calibration
 from abomed.engine.environment import describe_environment
-from abomed.engine.intervals import over_tasks
 from abomed.engine.material import choose_device
 from benchmarks.studies.candidates import AT_ONCE, INNER, Blocks, ensemble, part_of
+from benchmarks.studies.doubt_figures import (
+    LEVEL,
+    tell_foretold,
+    tell_novelty,
+    tell_probabilities,
+    tell_sets,
+)
 from benchmarks.studies.practice import add_arguments, load_all, raw_features
 from benchmarks.studies.results import save
 from benchmarks.studies.task_features import (
@@ -49,7 +51,6 @@ from benchmarks.studies.task_features import (
     tasks_of_all_classes,
 )
 
-LEVEL = 0.9
 DEFAULT = f"{STAGES}+{FALLBACK}"
 Draw = Callable[[Mapping[str, ImageSet], str, int, int, int], TaskList]
 BASE_QUERIES = 5
@@ -184,10 +185,10 @@ def study(blocks: Blocks, tasks: TaskList, known: Experience) -> dict[str, Any]:
         for key, values in _study_part(blocks, tasks, known, slice(first, first + AT_ONCE)).items():
             found.setdefault(key, []).extend(values)
     return {
-        **_probabilities(found, tasks),
-        **_sets(found, tasks),
-        **_foretold(found),
-        **_novelty(found),
+        **tell_probabilities(found, tasks),
+        **tell_sets(found, tasks),
+        **tell_foretold(found),
+        **tell_novelty(found),
     }
 
 
@@ -220,76 +221,6 @@ def _study_part(blocks: Blocks, tasks: TaskList, known: Experience, some: slice)
         for key, value in found.items():
             out.setdefault(key, []).append(value)
     return out
-
-
-def _probabilities(found: Mapping[str, list[Any]], tasks: TaskList) -> dict[str, Any]:
-    right = torch.stack(found["right"])
-    errors = {
-        key: measure_calibration(torch.stack(found[key]), right).to_json()
-        for key in ("plain", "base_tempered", "tempered")
-    }
-    for each in errors.values():
-        each.pop("reliability")
-    temperatures = torch.tensor(found["temperature"])
-    return {
-        "episode_hash": tasks.episodes.hash,
-        "accuracy": over_tasks(right.double().mean(1)).to_json(),
-        "calibration": errors,
-        "temperature": {"mean": float(temperatures.mean()), "sd": float(temperatures.std())},
-    }
-
-
-def _sets(found: Mapping[str, list[Any]], tasks: TaskList) -> dict[str, Any]:
-    covered, sizes = torch.stack(found["covered"]).double(), torch.stack(found["sizes"]).double()
-    images = tasks.support.shape[1]
-    return {
-        "coverage": over_tasks(covered.mean(1)).to_json(),
-        "coverage_ceiling": math.ceil(LEVEL * (images + 1)) / (images + 1) + 0.05,
-        "set_size": float(sizes.mean()),
-        "all_classes": float((sizes == tasks.episodes.spec.ways).double().mean()),
-    }
-
-
-def _foretold(found: Mapping[str, list[Any]]) -> dict[str, Any]:
-    actual = torch.stack(found["right"]).double().mean(1)
-    told, low, high, left_out = torch.tensor(found["told"], dtype=torch.float64).T
-    return {
-        "foretold": {
-            "mean": float(told.mean()),
-            "actual": float(actual.mean()),
-            "inside": float(((low <= actual) & (actual <= high)).double().mean()),
-            "width": float((high - low).mean()),
-            "error": float((told - actual).square().mean().sqrt()),
-            "error_of_a_constant": float(actual.std()),
-            "error_of_left_out_alone": float((left_out - actual).square().mean().sqrt()),
-            "binomial_floor": _floor(actual, len(found["right"][0])),
-        }
-    }
-
-
-def _floor(actual: Tensor, queries: int) -> float:
-    """What remains of the error if a task's true accuracy were known: the luck of its few queries."""
-    mean = float(actual.mean())
-    variance = max(float(actual.var()) - mean * (1 - mean) / queries, 0.0)
-    return math.sqrt(max(mean * (1 - mean) - variance, 0.0) / queries)
-
-
-def _novelty(found: Mapping[str, list[Any]]) -> dict[str, Any]:
-    own, siblings, strangers = (torch.stack([each[k] for each in found["novelty"]]) for k in range(3))
-    threshold = float(found["threshold"][0])
-    out: dict[str, Any] = {"false_alarms": float((own > threshold).double().mean()), "threshold": threshold}
-    for key, others in (("siblings", siblings), ("strangers", strangers)):
-        if others.shape[1]:
-            out[key] = {
-                "auroc": _auroc(own, others),
-                "flagged": float((others > threshold).double().mean()),
-            }
-    return {"novelty": out}
-
-
-def _auroc(own: Tensor, others: Tensor) -> float:
-    values = torch.cat([own.flatten(), others.flatten()])
-    return float(roc_auc_score(torch.arange(len(values)).numpy() >= own.numel(), values.numpy()))
 
 
 def brief(row: Mapping[str, Any]) -> dict[str, float]:

@@ -9,9 +9,8 @@ Decisions a reader would question:
 - CNN4 answers by the support's statistics, so its features are of a task; it sees squares of 128 pixels, as in
   training. Lite0 keeps the statistics of its training, so its features are of an image, decoded at 257 pixels, as
   `FewShotClassifier` does.
-- Of large classes the first `MOST_OF_A_CLASS` images by number are used on the base side, as many drawn ones where all
-  classes are, and `REFERENCE` images of a set are drawn once as what others find strange: Lite0 reads 25 images a
-  second here.
+- Of large classes the first `MOST_OF_A_CLASS` images by number are used on the base side (as many drawn ones where all
+  classes are), and `REFERENCE` drawn ones of a set are what others find strange: Lite0 reads 25 a second here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,9 +129,8 @@ def _every_class(pack: Pack) -> ClassTable:
     shuffled = torch.randperm(len(pack), generator=torch.Generator().manual_seed(SEED))
     labels = pack.labels[shuffled]
     kept = [shuffled[labels == label][:MOST_OF_A_CLASS] for label in labels.unique()]
-    return class_table(
-        pack.labels, pack.class_names, allowed=torch.cat(kept).sort().values, groups=pack.groups
-    )
+    allowed = torch.cat(kept).sort().values
+    return class_table(pack.labels, pack.class_names, allowed=allowed, groups=pack.groups)
 
 
 def novel_tasks(
