@@ -9,8 +9,8 @@ Decisions a reader would question:
 - CNN4 answers by the support's statistics, so its features are of a task; it sees squares of 128 pixels, as in
   training. Lite0 keeps the statistics of its training, so its features are of an image, decoded at 257 pixels, as
   `FewShotClassifier` does.
-- Of large classes the first `MOST_OF_A_CLASS` images by number are used on the base side (as many drawn ones where all
-  classes are), and `REFERENCE` drawn ones of a set are what others find strange: Lite0 reads 25 a second here.
+- Of large classes the first `MOST_OF_A_CLASS` images by number are used on the base side (as many drawn ones where
+  all classes are), and `REFERENCE` drawn ones of a set are what others find strange: Lite0 reads 25 a second here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
