@@ -35,6 +35,7 @@ DOTS_PER_INCH = 100
 INK, QUIET = "#1d2327", "#6b7780"
 _POINT = 72 / DOTS_PER_INCH
 _LARGE, _PLAIN, _SMALL, _TINY = (size * _POINT for size in (15, 12.5, 11, 9.5))
+_BOLD_LETTER, _BOLD_LINE = 8.2, 18  # of the names on the left
 _LINE, _LETTER, _CAPTION_LETTER = (
     14,
     6.2,
@@ -132,14 +133,18 @@ def _write(axes: "Axes", sheet: TileSheet) -> None:
         first += count
     fitting = int(sheet.side / _CAPTION_LETTER)
     for line, row in enumerate(sheet.rows):
-        say(2 * GAP, sheet.top(line) + 2, row.name, _PLAIN, weight="bold")
+        names = textwrap.wrap(row.name, int(sheet.beside / _BOLD_LETTER) - 2, break_long_words=False)
+        for place, name in enumerate(names):
+            say(2 * GAP, sheet.top(line) + 2 + _BOLD_LINE * place, name, _PLAIN, weight="bold")
+        below = sheet.top(line) + 3 + _BOLD_LINE * len(names)
         lines = [
             part
             for text in row.remark.split("\n")
             for part in textwrap.wrap(text, int(sheet.beside / _LETTER) - 2)
         ]
-        for place, text in enumerate(lines[: sheet.side // _LINE]):
-            say(2 * GAP, sheet.top(line) + 21 + _LINE * place, text, _SMALL, QUIET)
+        room = (sheet.top(line) + sheet.side - below) // _LINE + 1
+        for place, text in enumerate(lines[:room]):
+            say(2 * GAP, below + _LINE * place, text, _SMALL, QUIET)
         for column, caption in enumerate(row.captions):
             middle = sheet.left(column) + sheet.side / 2
             text = caption if len(caption) <= fitting else f"{caption[: fitting - 1]}…"
