@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
 
 from abomed.config.models import Normalisation
 from abomed.errors import ConfigError
@@ -155,6 +156,27 @@ def test_given_statistics_are_the_joint_forward(form: str) -> None:
     by_support = make_layer(Statistics(2, (statistics_of(rows[:, :2]),)))
     queries = by_support(rows[:, 2:].flatten(0, 1))
     torch.testing.assert_close(queries, expected.unflatten(0, (2, 5))[:, 2:].flatten(0, 1))
+
+
+@pytest.mark.parametrize("plan", [*PLANS, RowPlan(1, 2, 1, "running"), "given"], ids=str)
+def test_what_is_pooled_first_is_the_pool_of_what_is_normalised(plan: RowPlan | str, form: str) -> None:
+    """With a weight of each sign: the largest normalised value of a falling channel is its smallest."""
+    inputs = draw_rows(6 if isinstance(plan, str) else plan.rows, side=5).requires_grad_()
+    told = Statistics(2, (statistics_of(draw_rows(4).unflatten(0, (2, 2))),)) if plan == "given" else plan
+    layer = make_layer(told if not isinstance(told, str) else None)
+    with torch.no_grad():
+        layer.weight[1] = -0.7
+    found, expected = layer.pooled(inputs, 2), max_pool2d(layer(inputs), 2)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    direction, wanted = draw(3, *expected.shape), [inputs, layer.weight, layer.bias]
+    torch.testing.assert_close(
+        torch.autograd.grad(found, wanted, direction, create_graph=True),
+        torch.autograd.grad(expected, wanted, direction),
+        rtol=1e-10,
+        atol=1e-10,
+    )
+    if isinstance(plan, RowPlan) and plan.mode == "support":
+        assert torch.autograd.gradgradcheck(lambda rows: layer.pooled(rows, 2), [inputs])
 
 
 def test_running_averages_are_pytorchs_and_move_only_when_learning() -> None:

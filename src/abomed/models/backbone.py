@@ -7,8 +7,9 @@ Decisions a reader would question:
   belong to the name of the backbone.
 - The input is made channels-last: worth 1.4 to 2 times on the CPU and needed for fast bfloat16 on the GPU.
   Weights stay contiguous, as files want them.
-- `extract` forwards support and query apart where they do not meet anyway (one task, mode `episode`): each
-  layer then is PyTorch's own batch_norm without a copy, which is the fastest form on a CPU.
+- `extract` forwards support and query of a single task apart: in mode `episode` they do not meet anyway, in mode
+  `support` the query rows are given the statistics that the support rows had. Each layer then works without
+  slices of its maps, whose gradients would be maps of full size again: the fastest form on a CPU.
 - The features of a task do not depend on the tasks beside it. Cut into other chunks they differ by rounding
   only, because kernels choose other orders of summation for other shapes. The one exception is a plan that
   learns running statistics, whose groups are the chunks themselves.
@@ -116,10 +117,17 @@ class Backbone(nn.Module):
     @torch.no_grad()
     def normalisation_of(self, images: Float[Tensor, "tasks rows 3 side side"]) -> Statistics:
         """What these support images say to every layer: computed once per task, then valid for any query."""
-        plan = RowPlan(tasks=len(images), support=images.shape[1], query=0, mode="support")
         with self._recording() as recorded:
-            self._encode(images.flatten(0, 1), plan)
-        return Statistics(len(images), tuple(recorded[position] for position in sorted(recorded)))
+            self._encode(images.flatten(0, 1), _support_plan(images))
+        return _in_order(recorded, len(images))
+
+    def with_statistics(
+        self, images: Float[Tensor, "tasks rows 3 side side"]
+    ) -> tuple[Float[Tensor, "tasks rows features"], Statistics]:
+        """The features of support images and what these say to every layer, both with their gradients."""
+        with self._recording() as recorded:
+            features: Tensor = self(images.flatten(0, 1), _support_plan(images))
+        return features.unflatten(0, images.shape[:2]), _in_order(recorded, len(images))
 
     def apply_with(
         self, images: Float[Tensor, "tasks rows 3 side side"], statistics: Statistics
@@ -164,6 +172,14 @@ class Backbone(nn.Module):
             raise ConfigError(
                 "the number of images is not the plan's", found=f"{len(images)} rows", right=right
             )
+
+
+def _support_plan(images: Float[Tensor, "tasks rows 3 side side"]) -> RowPlan:
+    return RowPlan(tasks=len(images), support=images.shape[1], query=0, mode="support")
+
+
+def _in_order(recorded: dict[int, LayerStatistics], tasks: int) -> Statistics:
+    return Statistics(tasks, tuple(recorded[position] for position in sorted(recorded)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,6 +230,9 @@ def _extract_together(
             backbone(support.flatten(0, 1), RowPlan(1, shots, 0, mode)).unsqueeze(0),
             backbone(query.flatten(0, 1), RowPlan(1, 0, queries, mode)).unsqueeze(0),
         )
+    if mode == "support" and tasks == 1 and shots and queries and support.device.type == "cpu":
+        known, statistics = backbone.with_statistics(support)
+        return Features(known, backbone.apply_with(query, statistics))
     rows = torch.cat([support, query], dim=1).flatten(0, 1)
     features = backbone(rows, RowPlan(tasks, shots, queries, mode, learning))
     return Features(*features.unflatten(0, (tasks, -1)).split([shots, queries], dim=1))

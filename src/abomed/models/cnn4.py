@@ -7,7 +7,6 @@ convolution keeps its bias although the normalisation cancels it: the paper's pa
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import max_pool2d
 
 from abomed.models.backbone import Body, initialise_convolutions, refuse_small
 from abomed.models.normalise import TaskNorm2d
@@ -29,7 +28,7 @@ class Block(nn.Module):
     ) -> Float[Tensor, "rows filters half half"]:
         # ReLU is monotone, so pooling first gives the same values and gradients to the bit, with ReLU's passes
         # over a quarter of them.
-        return max_pool2d(self.norm(self.conv(inputs)), 2).relu_()
+        return self.norm.pooled(self.conv(inputs), 2).relu_()
 
 
 class CNN4(Body):

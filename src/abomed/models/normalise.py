@@ -10,6 +10,9 @@ Decisions a reader would question:
 - One group of rows with statistics of its own is PyTorch's own batch_norm. Several groups are looped over on
   the CPU, where its kernel is five times faster than reductions over a channels-last tensor, and broadcast
   over all tasks at once elsewhere, where 2 x 32 small launches for every layer would cost more than they do.
+- `pooled` is max-pooling behind the layer with the two exchanged: normalising is monotone in every channel, so the
+  largest value is normalised instead of all. On a processor that saves passes over the largest maps, but for mode
+  `episode`, where the kernel that finds a group's statistics normalises the group in the same pass.
 - Statistics are float32 (or float64) whatever the activations are.
 - In `support` mode gradients flow through the support's statistics, also from query rows: the statistics are
   part of the function. Only `Statistics`, which a fitted classifier keeps, are constants.
@@ -21,7 +24,7 @@ from typing import Self
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import batch_norm
+from torch.nn.functional import batch_norm, max_pool2d
 
 from abomed.config.models import Normalisation
 from abomed.errors import ConfigError
@@ -133,14 +136,38 @@ class TaskNorm2d(nn.Module):
         if plan.mode == "running":
             return self._batch_norm(inputs, self.running_mean, self.running_var, plan.learning)
         if plan.mode == "support":
-            statistics = statistics_of(_task_rows(inputs, plan.tasks)[:, : plan.support])
-            if self._normaliser.recorded is not None:
-                self._normaliser.recorded[self._position] = statistics
-            return self._by(statistics, inputs)
+            return self._by(self._support_statistics(inputs, plan), inputs)
         if _by_loop(inputs) or plan.rows in (plan.support, plan.query):
             sizes = [size for size in (plan.support, plan.query) if size] * plan.tasks
             return _cat([self._batch_norm(part, None, None, True) for part in inputs.split(sizes)])
         return self._episode_broadcast(inputs, plan)
+
+    def pooled(
+        self, inputs: Float[Tensor, "rows channels height width"], window: int
+    ) -> Float[Tensor, "rows channels height2 width2"]:
+        """`max_pool2d(self(inputs), window)`; on a processor only what is left by the pooling is normalised."""
+        plan = self._normaliser.plan
+        if not _by_loop(inputs):
+            return max_pool2d(self(inputs), window)
+        if isinstance(plan, Statistics):
+            return self._by(plan.layers[self._position], self._largest(inputs, window))
+        if plan is not None and plan.mode == "support":
+            return self._by(self._support_statistics(inputs, plan), self._largest(inputs, window))
+        return max_pool2d(self(inputs), window)
+
+    def _largest(self, inputs: Tensor, window: int) -> Tensor:
+        """In every window the value that will be the largest: the smallest one where the weight is negative."""
+        falling = self.weight.detach() < 0
+        if not bool(falling.any()):
+            return max_pool2d(inputs, window)
+        sign = torch.where(falling, -1, 1).to(inputs.dtype)[:, None, None]
+        return max_pool2d(inputs * sign, window) * sign
+
+    def _support_statistics(self, inputs: Tensor, plan: RowPlan) -> LayerStatistics:
+        statistics = statistics_of(_task_rows(inputs, plan.tasks)[:, : plan.support])
+        if self._normaliser.recorded is not None:
+            self._normaliser.recorded[self._position] = statistics
+        return statistics
 
     def _batch_norm(
         self, inputs: Tensor, mean: Tensor | None, variance: Tensor | None, training: bool
