@@ -1,26 +1,29 @@
 """From a finished run to shipped weights: tested on new classes, described, calibrated, and written into the package.
 
     python -m benchmarks.studies.ship --run RUN --data pap-smear.zip --name pap-smear
+    python -m benchmarks.studies.ship --data pap-smear.zip --name pap-smear   # learns the doubts of what is shipped
 
 The same steps are open to a user: `abomed evaluate`, then `abomed models make`. What is added here is what the card
 of each shipped model says about its data.
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 import abomed
-from abomed.classify.describe import describe
-from abomed.classify.weights import Model, statistics_of, write_model
+from abomed.classify.describe import describe, gather_experience
+from abomed.classify.weights import Model, load, statistics_of, write_model
 from abomed.cli.opening import open_source
 from abomed.config.data import DecodeSettings, ReadSettings
 from abomed.config.train import EvaluateSettings
 from abomed.data.packed import Pack
+from abomed.data.splits import Split
 from abomed.engine.assess import TrainedRun, assess, load_run, to_json
 from abomed.engine.environment import describe_environment
+from abomed.engine.material import divide
 from abomed.errors import CheckpointError
 
 MOST_BYTES = 2**20
@@ -75,7 +78,9 @@ TOLD = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument(
+        "--run", type=Path, help="without it the doubts of the shipped weights are learnt anew"
+    )
     parser.add_argument("--data", required=True)
     parser.add_argument("--name", required=True, choices=TOLD)
     parser.add_argument("--folder", type=Path, default=SHIPPED)
@@ -83,9 +88,12 @@ def main() -> None:
     parser.add_argument("--base-tasks", type=int, default=60)
     parser.add_argument("--shots", type=int, nargs="+", default=[5, 10])
     arguments = parser.parse_args()
-    run = load_run(arguments.run)
     with open_source(arguments.data, ReadSettings(), DecodeSettings()) as pack:
-        model = make(run, pack, arguments)
+        model = (
+            refresh(pack, arguments)
+            if arguments.run is None
+            else make(load_run(arguments.run), pack, arguments)
+        )
     assert model.card is not None
     arguments.folder.mkdir(parents=True, exist_ok=True)
     weights = arguments.folder / f"{arguments.name}.safetensors"
@@ -97,6 +105,17 @@ def main() -> None:
         )
     for entry in model.card.accuracy:
         print(f"{arguments.name} {entry.shots}-shot: {100 * entry.mean:.1f}, {size:,} bytes")
+
+
+def refresh(pack: Pack, arguments: argparse.Namespace) -> Model:
+    """The shipped model with what its base classes teach today."""
+    model = load(arguments.name)
+    assert model.card is not None
+    assert model.card.data.name == pack.header.source
+    split = Split(model.card.split.name, model.card.split.base, model.card.split.novel)
+    material = divide(pack, split, model.card.seed)
+    known = gather_experience(model, material, arguments.base_tasks)
+    return replace(model, card=model.card.model_copy(update={"experience": known}))
 
 
 def make(run: TrainedRun, pack: Pack, arguments: argparse.Namespace) -> Model:

@@ -64,7 +64,7 @@ def test_what_base_classes_have_taught_gives_curve_and_threshold() -> None:
         shots=5, temperature=0.6, left_out_temperature=0.7, left_out_curvature=0.2, accuracy=0.6, novelty=1.7
     )
     known = Experience(
-        models=("made-up",), ensemble="joined", data=("x",), tasks=9, ways=3, spread=1.5,
+        models=("made-up",), ensemble="joined", data=("x",), tasks=9, ways=3,
         log_odds=(0.1, 0.5), at_shots=(replace_shots(at, 3), at),
     )  # fmt: skip
     plain = small_model("made-up")

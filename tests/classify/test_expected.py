@@ -14,6 +14,7 @@ from abomed.classify.expected import (
     accuracy_spread,
     expected_accuracy,
     learning_curve,
+    refit_gain,
 )
 from abomed.config.bilevel import InnerSettings
 from abomed.errors import DataError
@@ -78,8 +79,13 @@ def base() -> BaseAccuracy:
     """Learnt on tasks that are harder than those it is used on."""
     tasks = {shots: simulate(shots, shots, 0.4) for shots in (3, 5, 10, 20)}
     curve = learning_curve({shots: actual for shots, (_, actual) in tasks.items()})
-    spreads = [accuracy_spread(refits, actual, WAYS * QUERIES, curve) for refits, actual in tasks.values()]
-    return BaseAccuracy(curve, sum(spreads) / len(spreads))
+    gains = tuple((shots, refit_gain(refits, actual)) for shots, (refits, actual) in tasks.items())
+    before = BaseAccuracy(curve, gains)
+    spreads = tuple(
+        (shots, accuracy_spread(refits, actual, WAYS * QUERIES, before))
+        for shots, (refits, actual) in tasks.items()
+    )
+    return BaseAccuracy(curve, gains, spreads)
 
 
 @pytest.mark.parametrize("shots", [5, 10])
@@ -94,6 +100,31 @@ def test_the_mean_is_right_and_the_interval_holds_the_truth_as_often_as_it_says(
     assert abs(float((estimate - actual).mean())) < 0.03
     inside = [e.low <= a <= e.high for e, a in zip(told, actual.tolist(), strict=True)]  # type: ignore[operator]
     assert 0.85 <= sum(inside) / TASKS <= 0.96
+
+
+@pytest.mark.parametrize("queries", [6, 500])
+def test_the_interval_is_as_honest_for_other_numbers_of_queries(queries: int, base: BaseAccuracy) -> None:
+    """The luck of few queries and that of few labels are two things; only the second is wider than binomial."""
+    refits, actual = simulate(5, 80, 0.6)
+    generator = torch.Generator().manual_seed(1)
+    # 45 queries tell each head's own rate well enough for others to be drawn by it.
+    drawn_ = torch.binomial(torch.full((TASKS,), float(queries)).double(), actual, generator=generator)
+    told = [expected_accuracy(refits, base, task=task, queries=queries) for task in range(TASKS)]
+    shares = (drawn_ / queries).tolist()
+    inside = [e.low <= s <= e.high for e, s in zip(told, shares, strict=True)]  # type: ignore[operator]
+    assert 0.83 <= sum(inside) / TASKS <= 0.97
+
+
+def test_what_refits_lose_is_added_and_more_where_more_is_left_out() -> None:
+    curve = LearningCurve((1, 5, 20), (-1.0, 0.0, 1.0))
+    base = BaseAccuracy(curve, ((3, 0.3), (10, 0.1)))
+    assert logit(base.correct(0.6, 3, 3)) == pytest.approx(logit(0.6) + 0.3)
+    assert logit(base.correct(0.6, 30, 30)) == pytest.approx(logit(0.6) + 0.1)
+    halves = logit(base.correct(0.6, 10, 2))  # refits of 5 of 10 images: the curve from 5 to 9 as well
+    assert halves == pytest.approx(logit(0.6) + 0.1 + curve.at(9) - curve.at(5))
+    assert logit(BaseAccuracy(curve).correct(0.6, 5, 5)) == pytest.approx(
+        logit(0.6) + curve.at(5) - curve.at(4)
+    )
 
 
 def test_more_labels_are_told_to_help_and_do(base: BaseAccuracy) -> None:

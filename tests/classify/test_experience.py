@@ -100,7 +100,7 @@ def test_a_classifier_uses_what_the_card_says() -> None:
         for s in (3, 10)
     ]
     known = Experience(
-        models=("made-up",), ensemble="joined", data=("x",), tasks=10, ways=3, spread=1.3, log_odds=(0.2, 0.9),
+        models=("made-up",), ensemble="joined", data=("x",), tasks=10, ways=3, log_odds=(0.2, 0.9),
         at_shots=tuple(at),
     )  # fmt: skip
     carded = replace(plain, card=make_card(plain, experience=known))

@@ -2,25 +2,29 @@
 
 Decisions a reader would question:
 
-- The estimate is the share of left-out images that the refits get right (module `calibrate`), moved by what the
-  missing images are worth. That is a difference of log-odds between two numbers of shots on a learning curve, which
-  is learnt on base-class episodes: log-odds, because a curve at 50 % and one at 90 % rise by different points.
+- The estimate is the share of left-out images that the refits get right (module `calibrate`), moved by how much more
+  often heads of base-class episodes were right than their own refits at that number of shots. A learning curve alone
+  would move it too far: a left-out image has had its part in the backbone's normalisation. The curve serves where
+  more is left out than one image of a class, and for what more labels would bring. Differences are of log-odds,
+  because a curve at 50 % and one at 90 % rise by different points.
 - It is not pulled towards the accuracy of base classes. That would halve the error of a single task where new classes
   are as hard as base ones, and mislead where they are not: the base classes of Pap-smear give 47 %, its novel
   ones 76 %.
-- The interval is for the accuracy on so many further images (`queries`; the default is that of a long run). Its
-  standard error is the binomial one of both sets of images, times `spread`: refits share their images and
-  tasks differ in their luck. `spread` is learnt on base-class episodes; without a card it is 1.2, which is near what
-  three data sets gave.
+- The interval is for the accuracy on so many further images (`queries`; the default is that of a long run). The
+  variance is the sum of two: the binomial one of the further images, which a head answers independently of each
+  other, and that of the left-out ones times `spread` squared: refits share their images and tasks differ in
+  their luck. `spread` is learnt on base-class episodes, at each number of shots, since it falls with them; without
+  a card it is 1.5, near what three data sets gave for a few shots.
 - With groups left out whole, the number of images behind the estimate is that of the groups.
 - What more labels would bring is read from the same curve. It is a statement about base classes, moved to this
   task's level; the sentence says so.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 from torch import Tensor
@@ -31,7 +35,7 @@ from abomed.errors import DataError
 from abomed.types import counted
 
 SHOTS = (1, 3, 5, 10, 20)
-SPREAD = 1.2
+SPREAD, LEAST_SPREAD = 1.5, 0.5
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,21 @@ class BaseAccuracy:
     """What base-class episodes say about accuracies; kept in a model's card."""
 
     curve: LearningCurve
-    spread: float = SPREAD  # how much wider than binomial the errors of the estimate are
+    gains: tuple[tuple[int, float], ...] = ()  # by shots: log-odds of heads less those of their refits
+    spreads: tuple[
+        tuple[int, float], ...
+    ] = ()  # by shots: how much wider than binomial the left-out share errs
+
+    def spread(self, shots: float) -> float:
+        return _between(shots, self.spreads) if self.spreads else SPREAD
+
+    def correct(self, left_out: float, shots: float, folds: int) -> float:
+        """What a head of `shots` reaches whose refits, without one of `folds` parts, are right so often."""
+        known = shots * (1 - 1 / folds)
+        if not self.gains:
+            return self.curve.move(left_out, known, shots)
+        one_less = self.curve.move(left_out, known, shots - 1) if shots > 1 else left_out
+        return 1 / (1 + math.exp(-(_log_odds(one_less) + _between(shots, self.gains))))
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -113,18 +131,31 @@ def _never_falling(values: list[float], weights: list[float]) -> list[float]:
     return [value for value, _, length in blocks for _ in range(length)]
 
 
+def refit_gain(held_out: HeldOut, actual: Float[Tensor, " tasks"]) -> float:
+    """By how much heads of base-class episodes are right more often than their refits, in log-odds."""
+    usable = [task for task in range(len(actual)) if held_out.usable(task)]
+    if not usable:
+        raise DataError("what refits lose needs tasks whose images can be left out", found="none")
+    reached = float(actual[usable].double().mean())
+    return _log_odds(reached) - _log_odds(float(held_out.correct[usable].double().mean()))
+
+
 def accuracy_spread(
-    held_out: HeldOut, actual: Float[Tensor, " tasks"], queries: int, curve: LearningCurve
+    held_out: HeldOut, actual: Float[Tensor, " tasks"], queries: int, base: BaseAccuracy
 ) -> float:
-    """The errors of the estimate on base-class episodes, as a multiple of the binomial standard error."""
-    squares = []
+    """The errors of the estimate on base-class episodes, as a multiple of the left-out images' binomial one.
+
+    The part of the errors that is the luck of the episodes' own queries is taken off first.
+    """
+    error = binomial = 0.0
     for task, truth in enumerate(actual.tolist()):
         if held_out.usable(task):
-            guess = _Guess.of(held_out, task, curve)
-            squares.append((truth - guess.accuracy) ** 2 / guess.variance(queries))
-    if not squares:
+            guess = _Guess.of(held_out, task, base)
+            error += (truth - guess.accuracy) ** 2 - guess.one_image / queries
+            binomial += guess.one_image / guess.units
+    if not binomial:
         raise DataError("the spread needs tasks whose images can be left out", found="none")
-    return math.sqrt(sum(squares) / len(squares))
+    return max(LEAST_SPREAD, math.sqrt(max(error, 0.0) / binomial))
 
 
 def expected_accuracy(
@@ -140,9 +171,9 @@ def expected_accuracy(
     units = int(held_out.groups[task].max()) + 1
     if not held_out.usable(task):
         return ExpectedAccuracy(None, None, None, level, None, units, (), held_out.notes[task])
-    guess = _Guess.of(held_out, task, None if base is None else base.curve)
-    spread = SPREAD if base is None else base.spread
-    reach = -float(ndtri((1 - level) / 2)) * spread * math.sqrt(guess.variance(queries))
+    guess = _Guess.of(held_out, task, base)
+    variance = guess.variance(queries, SPREAD if base is None else base.spread(guess.shots))
+    reach = -float(ndtri((1 - level) / 2)) * math.sqrt(variance)
     low, high = max(0.0, guess.accuracy - reach), min(1.0, guess.accuracy + reach)
     points = () if base is None else _points(base.curve, guess, low, high)
     sentence = _sentence(guess, low, high, level, held_out.logits.shape[2], curved=bool(points))
@@ -160,30 +191,40 @@ class _Guess:
     grouped: bool
 
     @classmethod
-    def of(cls, held_out: HeldOut, task: int, curve: LearningCurve | None) -> "_Guess":
+    def of(cls, held_out: HeldOut, task: int, base: BaseAccuracy | None) -> "_Guess":
         labels, fold, unit = held_out.labels[task], held_out.fold[task], held_out.groups[task]
         rows, ways = len(labels), held_out.logits.shape[2]
         folds, units = int(fold.max()) + 1, int(unit.max()) + 1
         left_out = float(held_out.correct[task].double().mean())
         shots = rows / ways
-        known = shots * (1 - 1 / folds)
         accuracy = left_out
-        if curve is not None:
+        if base is not None:
             # What the missing images are worth is read a little inside, and added outside: 15 right of 15 stay so,
             # and the mean over tasks is not pulled towards one half.
             inside = _inside(left_out, rows)
-            accuracy = min(1.0, max(0.0, left_out + curve.move(inside, known, shots) - inside))
+            accuracy = min(1.0, max(0.0, left_out + base.correct(inside, shots, folds) - inside))
         return cls(accuracy, left_out, units, shots, units < rows)
 
-    def variance(self, queries: int | None) -> float:
-        """Binomial, of both sets of images. The share is moved inwards: 15 right of 15 are no certainty."""
+    @property
+    def one_image(self) -> float:
+        """The variance of one answer. The share is moved inwards: 15 right of 15 are no certainty."""
         share = _inside(self.accuracy, self.units)
-        return share * (1 - share) * (1 / self.units + (0 if queries is None else 1 / queries))
+        return share * (1 - share)
+
+    def variance(self, queries: int | None, spread: float) -> float:
+        """Of the estimate beside the accuracy on so many images."""
+        return self.one_image * (spread**2 / self.units + (0 if queries is None else 1 / queries))
 
 
 def _inside(share: float, count: int) -> float:
     """A share of `count` images plus one image right and one wrong: away from 0 and 1, where log-odds end."""
     return (share * count + 1) / (count + 2)
+
+
+def _between(shots: float, points: Sequence[tuple[int, float]]) -> float:
+    """Linear in the logarithm of shots, and constant beyond the ends."""
+    places = [math.log(count) for count, _ in points]
+    return float(np.interp(math.log(max(shots, 1e-9)), places, [value for _, value in points]))
 
 
 def _log_odds(share: float) -> float:

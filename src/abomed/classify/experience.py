@@ -21,7 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from abomed.classify.calibrate import FEWEST_SHOTS, HeldOut, fit_heads, leave_one_out
-from abomed.classify.expected import SPREAD, BaseAccuracy, LearningCurve, accuracy_spread, learning_curve
+from abomed.classify.expected import (
+    BaseAccuracy,
+    LearningCurve,
+    accuracy_spread,
+    learning_curve,
+    refit_gain,
+)
 from abomed.classify.novelty import base_threshold, familiar
 from abomed.classify.temperature import BaseTemperature, Temperature, fit_temperature
 from abomed.config.bilevel import InnerSettings
@@ -42,6 +48,9 @@ class AtShots(Entry):
     left_out_temperature: Positive | None  # of refits; None where too few shots leave nothing to refit
     left_out_curvature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
     accuracy: Annotated[float, Field(ge=0, le=1)]
+    # Log-odds of heads less those of their refits, and how much wider than binomial the left-out share errs.
+    gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    spread: Positive | None = None
     novelty: Positive  # the score that 5 % of images that belong exceed
 
 
@@ -53,7 +62,6 @@ class Experience(Entry):
     data: tuple[str, ...]  # the sets whose base classes were used
     tasks: Annotated[int, Field(ge=1)]
     ways: int
-    spread: Positive  # how much wider than binomial the errors of the expected accuracy are
     log_odds: tuple[float, ...]  # the learning curve at the shots below
     at_shots: Annotated[tuple[AtShots, ...], Field(min_length=1)]
 
@@ -74,7 +82,10 @@ class Experience(Entry):
 
     def accuracy(self) -> BaseAccuracy:
         """What moves the expected accuracy from left-out images to further ones, and to more labels."""
-        return BaseAccuracy(LearningCurve(tuple(p.shots for p in self.at_shots), self.log_odds), self.spread)
+        curve = LearningCurve(tuple(p.shots for p in self.at_shots), self.log_odds)
+        gains = tuple((point.shots, point.gain) for point in self.at_shots if point.gain is not None)
+        spreads = tuple((point.shots, point.spread) for point in self.at_shots if point.spread is not None)
+        return BaseAccuracy(curve, gains, spreads)
 
     def novelty(self, shots: float) -> float:
         return self._between(shots, [point.novelty for point in self.at_shots])
@@ -128,20 +139,22 @@ def learn(
     """What these episodes, by number of shots, teach about a model."""
     lessons = {shots: _study(shots, part, inner, blocks) for shots, part in sorted(tasks.items())}
     curve = learning_curve({shots: lesson.actual for shots, lesson in lessons.items()})
-    spreads = [
-        accuracy_spread(lesson.refits, lesson.actual, tasks[shots].query.shape[1], curve)
-        for shots, lesson in lessons.items()
-        if lesson.refits is not None
-    ]
+    gains = tuple((shots, each.point.gain) for shots, each in lessons.items() if each.point.gain is not None)
+    base = BaseAccuracy(curve, gains)
+    points = []
+    for shots, lesson in lessons.items():
+        spread, queries = None, tasks[shots].query.shape[1]
+        if lesson.refits is not None:
+            spread = accuracy_spread(lesson.refits, lesson.actual, queries, base)
+        points.append(lesson.point.model_copy(update={"spread": spread}))
     return Experience(
         models=tuple(models),
         ensemble=ensemble,
         data=tuple(data),
         tasks=sum(len(part.support) for part in tasks.values()),
         ways=next(iter(tasks.values())).ways,
-        spread=math.sqrt(sum(s * s for s in spreads) / len(spreads)) if spreads else SPREAD,
         log_odds=curve.log_odds,
-        at_shots=tuple(lesson.point for lesson in lessons.values()),
+        at_shots=tuple(points),
     )
 
 
@@ -149,16 +162,18 @@ def _study(shots: int, part: BaseTasks, inner: InnerSettings, blocks: Sequence[i
     fitted = fit_heads(part.support, part.support_labels, part.ways, inner, blocks=blocks)
     logits = fitted.logits(part.query)
     actual = (logits.argmax(2) == part.query_labels).double().mean(1)
-    refits, left_out = None, None
+    refits, left_out, gain = None, None, None
     if shots >= FEWEST_SHOTS:
         refits = leave_one_out(part.support, part.support_labels, part.ways, inner, blocks=blocks)
         left_out = fit_temperature(refits.logits, part.support_labels)
+        gain = refit_gain(refits, actual)
     point = AtShots(
         shots=shots,
         temperature=fit_temperature(logits, part.query_labels).value,
         left_out_temperature=None if left_out is None else left_out.value,
         left_out_curvature=None if left_out is None else left_out.curvature,
         accuracy=float(actual.mean()),
+        gain=gain,
         novelty=_novelty(part),
     )
     return _Lesson(point, actual, refits)
