@@ -15,6 +15,8 @@ Decisions a reader would question:
   other, and that of the left-out ones times `spread` squared: refits share their images and tasks differ in
   their luck. `spread` is learnt on base-class episodes, at each number of shots, since it falls with them; without
   a card it is 1.5, near what three data sets gave for a few shots.
+- The quantile is Student's, by the number of left-out units: their share, which the variance rests on, is estimated.
+  In simulations normal quantiles held the truth of hard 3- and 5-shot tasks in 84 to 89 % of cases at 90 %.
 - With groups left out whole, the number of images behind the estimate is that of the groups.
 - What more labels would bring is read from the same curve. It is a statement about base classes, moved to this
   task's level; the sentence says so.
@@ -26,11 +28,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import ndtri
 from torch import Tensor
 
 from abomed.classify.calibrate import HeldOut
-from abomed.engine.intervals import check_level
+from abomed.engine.intervals import check_level, student_quantile
 from abomed.errors import DataError
 from abomed.types import counted
 
@@ -173,7 +174,7 @@ def expected_accuracy(
         return ExpectedAccuracy(None, None, None, level, None, units, (), held_out.notes[task])
     guess = _Guess.of(held_out, task, base)
     variance = guess.variance(queries, SPREAD if base is None else base.spread(guess.shots))
-    reach = -float(ndtri((1 - level) / 2)) * math.sqrt(variance)
+    reach = student_quantile(max(guess.units - 1, 1), level) * math.sqrt(variance)
     low, high = max(0.0, guess.accuracy - reach), min(1.0, guess.accuracy + reach)
     points = () if base is None else _points(base.curve, guess, low, high)
     sentence = _sentence(guess, low, high, level, held_out.logits.shape[2], curved=bool(points))
