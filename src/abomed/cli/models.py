@@ -44,8 +44,8 @@ def list_models(*, json: bool = False) -> None:
     console.print_table("models", ("name", "what it is", "here"), rows)
     console.say("")
     console.say(
-        "Several joined by + answer together: lite0-stages+untrained:cnn4. A folder of abomed train or abomed.save is one "
-        "too, and so is timm:NAME (extra [pretrained]). One card: abomed models show NAME. Research use only."
+        "Several joined by + answer together: lite0-stages+untrained:cnn4. A folder of abomed train or abomed.save "
+        "is one too, and so is timm:NAME (extra [pretrained]). One card: abomed models show NAME. Research use only."
     )
 
 
