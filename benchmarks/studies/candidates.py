@@ -20,7 +20,8 @@ from abomed.classify.weights import STAGES
 from abomed.config.bilevel import InnerSettings
 from abomed.config.classify import EnsembleRule
 from abomed.models.lite0 import Lite0Stages
-from benchmarks.studies.task_features import ImageSet, TaskFeatures, TaskList, packed_images
+from benchmarks.studies.task_features import TaskFeatures, packed_images
+from benchmarks.studies.task_lists import ImageSet, TaskList
 
 INNER = InnerSettings()
 AT_ONCE = 50

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from abomed.engine.calibration import measure_calibration
 from abomed.engine.intervals import over_tasks
-from benchmarks.studies.task_features import TaskList
+from benchmarks.studies.task_lists import TaskList
 
 LEVEL = 0.9
 

@@ -42,7 +42,7 @@ from benchmarks.studies.doubt_figures import (
 )
 from benchmarks.studies.practice import add_arguments, load_all, raw_features
 from benchmarks.studies.results import save
-from benchmarks.studies.task_features import (
+from benchmarks.studies.task_lists import (
     ImageSet,
     TaskList,
     base_tasks,

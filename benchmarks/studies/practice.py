@@ -37,15 +37,8 @@ from abomed.engine.material import choose_device
 from abomed.errors import DataError
 from abomed.models.lite0 import LAST
 from benchmarks.studies import candidates
-from benchmarks.studies.task_features import (
-    ImageSet,
-    TaskFeatures,
-    TaskList,
-    image_features,
-    novel_tasks,
-    open_sets,
-    task_features,
-)
+from benchmarks.studies.task_features import TaskFeatures, image_features, task_features
+from benchmarks.studies.task_lists import ImageSet, TaskList, novel_tasks, open_sets
 
 DEFAULT = f"auto: {'+'.join(automatic())}, {BEST_RULE}"
 PAIRS = ((STAGES, "untrained"), (STAGES, "cnn4"), (LITE0, "untrained"))
@@ -55,6 +48,7 @@ def main() -> None:
     parser = add_arguments(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--shots", type=int, nargs="+", default=[5])
     parser.add_argument("--views", type=int, default=1, choices=(1, 2, 4, 8))
+    parser.add_argument("--disjoint", default="images", choices=("images", "groups"))
     parser.add_argument("--only", nargs="*", help="test some of the sets; their answers are kept for later")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -67,6 +61,7 @@ def main() -> None:
             "queries": arguments.queries,
             "shots": arguments.shots,
             "views": arguments.views,
+            "disjoint": arguments.disjoint,
         },
         "default": DEFAULT,
         "rows": {},
@@ -76,7 +71,10 @@ def main() -> None:
         for name in arguments.only or sets:
             start = time.perf_counter()
             views = arguments.views
-            tasks = novel_tasks(sets, name, shots, arguments.tasks, arguments.queries, strange=views == 1)
+            apart = arguments.disjoint
+            beside = views == 1 and apart == "images"
+            counts = (shots, arguments.tasks, arguments.queries)
+            tasks = novel_tasks(sets, name, *counts, strange=beside, disjoint=apart)
             right[name] = kept_answers(sets, tasks, name, models, arguments.cache, views)
             body["rows"][f"{name}/{shots}-shot"] = compare(sets[name], tasks, right[name])
             print(f"{name} {shots}-shot: {time.perf_counter() - start:.0f} s", flush=True)
