@@ -59,16 +59,21 @@ def test_the_lines_from_images_to_tasks_run(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_table_of_what_a_user_gets_stands_in_results() -> None:
-    rows = json.loads((ROOT / "results/practice/accuracy.json").read_text(encoding="utf-8"))["rows"]
+    default = "lite0-stages+untrained, joined"
     names = {
-        "**what a user gets without choosing**": "lite0+untrained, joined",
-        "frozen ImageNet features": "lite0",
-        "untrained CNN4 |": "untrained",
-        "logistic regression on colour histograms": "regression on colours",
-        "logistic regression on raw pixels": "regression on pixels",
+        "**what a user gets without choosing**": ("accuracy", default),
+        "the same in 8 views": ("accuracy-views", default),
+        "Lite0's stages + the shipped CNN4": ("accuracy", "lite0-stages+cnn4, joined"),
+        "frozen ImageNet features": ("accuracy", "lite0"),
+        "untrained CNN4 |": ("accuracy", "untrained"),
+        "ProtoNet": ("accuracy", "protonet"),
+        "logistic regression on colour histograms": ("accuracy", "regression on colours"),
+        "logistic regression on raw pixels": ("accuracy", "regression on pixels"),
+        "**the default, asked about other patients": ("accuracy-apart", default),
     }
-    for row, candidate in names.items():
+    for row, (file, candidate) in names.items():
         cells = _cells(row)
+        rows = json.loads((ROOT / f"results/practice/{file}.json").read_text(encoding="utf-8"))["rows"]
         for name, column in SETS.items():
             told = rows[f"{name}/5-shot"]["candidates"][candidate]["over_tasks"]
             assert cells[column] == f"{100 * told['mean']:.1f} ± {100 * told['half_width']:.1f}", row
