@@ -73,7 +73,7 @@ class BaseAccuracy:
     ] = ()  # by shots: how much wider than binomial the left-out share errs
 
     def spread(self, shots: float) -> float:
-        return _between(shots, self.spreads) if self.spreads else SPREAD
+        return between_shots(shots, self.spreads) if self.spreads else SPREAD
 
     def correct(self, left_out: float, shots: float, folds: int) -> float:
         """What a head of `shots` reaches whose refits, without one of `folds` parts, are right so often."""
@@ -81,7 +81,7 @@ class BaseAccuracy:
         if not self.gains:
             return self.curve.move(left_out, known, shots)
         one_less = self.curve.move(left_out, known, shots - 1) if shots > 1 else left_out
-        return 1 / (1 + math.exp(-(_log_odds(one_less) + _between(shots, self.gains))))
+        return 1 / (1 + math.exp(-(_log_odds(one_less) + between_shots(shots, self.gains))))
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -222,7 +222,7 @@ def _inside(share: float, count: int) -> float:
     return (share * count + 1) / (count + 2)
 
 
-def _between(shots: float, points: Sequence[tuple[int, float]]) -> float:
+def between_shots(shots: float, points: Sequence[tuple[int, float]]) -> float:
     """Linear in the logarithm of shots, and constant beyond the ends."""
     places = [math.log(count) for count, _ in points]
     return float(np.interp(math.log(max(shots, 1e-9)), places, [value for _, value in points]))

@@ -12,7 +12,6 @@ It is measured once, on images of base classes that the backbone has not learnt 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated
 
 import torch
@@ -25,6 +24,7 @@ from abomed.classify.expected import (
     BaseAccuracy,
     LearningCurve,
     accuracy_spread,
+    between_shots,
     learning_curve,
     refit_gain,
 )
@@ -67,17 +67,14 @@ class Experience(Entry):
 
     def temperature(self, shots: float) -> BaseTemperature:
         """The temperatures of heads and of refits at a number of labelled images for each class."""
-        points = self.at_shots
-        query = Temperature(
-            math.exp(self._between(shots, [math.log(p.temperature) for p in points])), 0, 0, False
-        )
-        refitted = [p for p in points if p.left_out_temperature is not None]
+        logs = [(point.shots, math.log(point.temperature)) for point in self.at_shots]
+        query = Temperature(math.exp(between_shots(shots, logs)), 0, 0, False)
+        refitted = [p for p in self.at_shots if p.left_out_temperature is not None]
         if not refitted or shots < FEWEST_SHOTS:
             return BaseTemperature(query, Temperature(query.value, 0, 0, False))
-        logs = [math.log(p.left_out_temperature or 1) for p in refitted]
-        bends = [p.left_out_curvature or 0.0 for p in refitted]
-        value = math.exp(_interpolate(shots, [p.shots for p in refitted], logs))
-        bend = _interpolate(shots, [p.shots for p in refitted], bends)
+        logs = [(p.shots, math.log(p.left_out_temperature or 1)) for p in refitted]
+        bends = [(p.shots, p.left_out_curvature or 0.0) for p in refitted]
+        value, bend = math.exp(between_shots(shots, logs)), between_shots(shots, bends)
         return BaseTemperature(query, Temperature(value, bend, 0, False))
 
     def accuracy(self) -> BaseAccuracy:
@@ -88,19 +85,7 @@ class Experience(Entry):
         return BaseAccuracy(curve, gains, spreads)
 
     def novelty(self, shots: float) -> float:
-        return self._between(shots, [point.novelty for point in self.at_shots])
-
-    def _between(self, shots: float, values: Sequence[float]) -> float:
-        return _interpolate(shots, [point.shots for point in self.at_shots], values)
-
-
-def _interpolate(shots: float, places: Sequence[int], values: Sequence[float]) -> float:
-    """Linear in log(shots), constant beyond the ends."""
-    x = math.log(min(max(shots, places[0]), places[-1]))
-    for (left, low), (right, high) in pairwise(zip(places, values, strict=True)):
-        if x <= math.log(right) + 1e-12:
-            return low + (high - low) * (x - math.log(left)) / (math.log(right) - math.log(left))
-    return values[-1]
+        return between_shots(shots, [(point.shots, point.novelty) for point in self.at_shots])
 
 
 @dataclass(frozen=True, eq=False)
