@@ -49,6 +49,20 @@ def test_where_all_share_patients_they_are_counted() -> None:
     assert score_answers([answer("", 0)], NAMES) is None
 
 
+def test_where_nothing_new_is_asked_the_sentence_says_so() -> None:
+    copies = score_answers([answer("a", 0, COPY), answer("b", 1, COPY)], NAMES)
+    shared = score_answers([answer("a", 0, SHARED_GROUP), answer("b", 1, COPY)], NAMES)
+    some = score_answers([answer("a", 0), answer("b", 1, COPY)], NAMES)
+    assert copies is not None
+    assert copies.sentence().endswith(
+        "No query is of other images than the labelled ones: this says nothing about new ones."
+    )
+    assert shared is not None
+    assert "of other patients, lesions or slides than the labelled ones" in shared.sentence()
+    assert some is not None
+    assert some.caveat == ""
+
+
 @pytest.mark.parametrize(
     ("right", "images", "low", "high"),
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],

@@ -165,6 +165,11 @@ def test_a_name_that_is_none_is_told_what_would_be_right(name: str, message: str
         load(name)
 
 
+def test_a_name_missing_beside_a_plus_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"a name is missing beside a '\+'"):
+        load_models("untrained:cnn4+")
+
+
 def test_folders_and_files_that_are_no_model(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="this folder holds no model"):
         load(tmp_path)

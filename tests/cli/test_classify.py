@@ -179,3 +179,28 @@ def test_queries_prepared_in_another_way_are_told(tmp_path: Path, capsys: pytest
     assert "warning: prepared-differently" in said
     assert "labelled images are PNG, 4 of 4 queries JPEG" in said
     assert "queries are 3.3 times as large" in said
+
+
+@pytest.mark.parametrize("given", ["table of queries", "table of labels", "groups inside", "groups told"])
+def test_answers_never_overwrite_what_they_are_made_from(
+    tmp_path: Path, given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled(tmp_path / "labelled"), asked(tmp_path / "asked")
+    places = {
+        "table of queries": ("asked/own.csv", "--query"),
+        "table of labels": ("labelled/own.csv", "--support"),
+        "groups inside": ("asked/groups.csv", None),
+        "groups told": ("told.csv", "--groups"),
+    }
+    name, flag = places[given]
+    file = tmp_path / name
+    file.write_text("path,label,group\nx.png,a,g\n")
+    words = ask(tmp_path)
+    if flag in words:
+        words[words.index(flag) + 1] = str(file)
+    elif flag is not None:
+        words += [flag, str(file)]
+    words[words.index("--out") + 1] = str(file)
+    assert call(words) == 2
+    assert "would overwrite what they are made from" in capsys.readouterr().err
+    assert file.read_text() == "path,label,group\nx.png,a,g\n"

@@ -24,6 +24,12 @@ from abomed.classify.novelty import Familiar, NoveltyThreshold, familiar, novelt
 from abomed.types import counted
 
 MOST_REFITTED = 1500
+_GRAVE = ("no better than guessing", "Every set is therefore all classes")
+
+
+def is_grave(sentence: str) -> bool:
+    """Whether a sentence about the answers says that they may be worth nothing."""
+    return any(words in sentence for words in _GRAVE)
 
 
 @dataclass(frozen=True, eq=False)

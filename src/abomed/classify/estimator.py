@@ -205,6 +205,7 @@ class FewShotClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """Write the fitted classifier into a new or empty folder, which `load` reads."""
         from abomed.classify.fitted import save_fitted  # which builds classifiers itself
 
+        check_is_fitted(self)
         return save_fitted(self, folder)
 
     @staticmethod

@@ -40,6 +40,8 @@ class InputError(DataError, ValueError):
 
 def as_images(X: Any) -> Sequence[Any] | None:
     """X as a sequence of single images, or None where X is a table of features."""
+    if X is None or (isinstance(X, list | tuple) and not X):
+        raise InputError("there are no images", found="None" if X is None else "an empty list", right=_RIGHT)
     if isinstance(X, str | os.PathLike | Image.Image):
         raise InputError("one image was given where several are expected", right=f"a list: {_RIGHT}")
     if isinstance(X, Tensor):
@@ -49,7 +51,7 @@ def as_images(X: Any) -> Sequence[Any] | None:
             return None  # a data frame, or whatever scikit-learn can say more about
         X = X.to_numpy()  # a series of paths
     if isinstance(X, list | tuple):
-        if not X or _is_number_row(X[0]):
+        if _is_number_row(X[0]):
             return None
         return X
     if X.ndim == 1 and X.dtype.kind in "OUS" and len(X) and not _is_number_row(X[0]):

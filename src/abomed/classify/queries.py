@@ -5,6 +5,7 @@ Decisions a reader would question:
 - A label is known where the image lies in a folder with the name of a class of the support, at any depth. A folder
   with another name labels nothing: what its images are is the question.
 - A table `path[,label][,group]` may leave labels and groups blank: they are what is asked for, or not known.
+- Where the labelled images bear the names of a known data set, queries that bear such names have their groups, too.
 - Two such folders on one path contradict each other, and the image counts as unlabelled.
 - Groups (patients, lesions, slides) come from `--group-from`, `--groups`, the table or a groups.csv in the folder, as
   for the support, so that those on both sides can be told. An image without one is simply of unknown group here:
@@ -20,6 +21,7 @@ from abomed.config.data import ReadSettings
 from abomed.data.layout import is_candidate, leave_out
 from abomed.data.records import Record
 from abomed.data.signatures import ARCHIVE_SUFFIXES, READ_HERE
+from abomed.data.sources import group_in_name
 from abomed.data.store import FolderStore, Store, list_folder, list_zip
 from abomed.data.table import read_asked, read_groups
 from abomed.errors import DataError
@@ -43,8 +45,19 @@ class Queries:
         return sum(record.label != UNKNOWN for record in self.records)
 
 
-def read_queries(sources: Sequence[Path], class_names: Collection[str], settings: ReadSettings) -> Queries:
-    """One folder, .zip or .csv, or any number of image files."""
+def read_queries(
+    sources: Sequence[Path], class_names: Collection[str], settings: ReadSettings, known_set: str = ""
+) -> Queries:
+    """One folder, .zip or .csv, or any number of image files; `known_set` is the data set of the labelled images."""
+    queries = _read_queries(sources, class_names, settings)
+    told = settings.groups is not None or settings.group_from is not None
+    if told or any(record.group is not None for record in queries.records):
+        return queries
+    records = (replace(r, group=group_in_name(known_set, r.path)) for r in queries.records)
+    return replace(queries, records=tuple(records))
+
+
+def _read_queries(sources: Sequence[Path], class_names: Collection[str], settings: ReadSettings) -> Queries:
     if not sources:
         raise DataError(
             "there is nothing to classify", right="--query with a folder, a .zip, a .csv or image files"
@@ -76,7 +89,7 @@ def read_queries(sources: Sequence[Path], class_names: Collection[str], settings
         raise DataError(
             "no images to classify were found",
             where=where,
-            found=counted(len(kept), "other file") if kept else "no files",
+            found=_describe_nothing(len(paths), len(kept)),
             right=f"{READ_HERE} files",
         )
     others = [path for path in kept if path not in set(images) and path != _GROUPS]
@@ -89,6 +102,12 @@ def read_queries(sources: Sequence[Path], class_names: Collection[str], settings
         Record(path, _label(path, class_names), _group(path, groups, settings)) for path in images
     )
     return Queries(where, records, store, findings)
+
+
+def _describe_nothing(listed: int, kept: int) -> str:
+    if kept:
+        return counted(kept, "other file")
+    return f"{counted(listed, 'file')}, all left out by --exclude" if listed else "no files"
 
 
 def _single_files(sources: Sequence[Path]) -> list[str]:

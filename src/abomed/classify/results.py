@@ -45,7 +45,11 @@ def conclude(
     """What the answers say together."""
     findings = [*queries.findings, *describe_refused(refused)]
     if answers:
-        findings += [*_on_both_sides(answers), *_unlike(support, answers)]
+        findings += [
+            *_on_both_sides(answers),
+            *_of_unknown_groups(support, answers),
+            *_unlike(support, answers),
+        ]
         findings += [*_prepared_differently(support, answers), *_remarks(answers)]
     scores = score_answers(answers, support.class_names)
     return Results(tuple(answers), tuple(refused), tuple(findings), scores)
@@ -67,6 +71,19 @@ def _on_both_sides(answers: Sequence[Answer]) -> tuple[Finding, ...]:
         if code in (COPY, NEAR_COPY, SHARED_GROUP)
     ]
     return describe_both_sides(flagged, len(answers))
+
+
+def _of_unknown_groups(support: Support, answers: Sequence[Answer]) -> list[Finding]:
+    """Where labelled images have patients and queries have none, overlap cannot be seen."""
+    unknown = [printable(answer.path) for answer in answers if answer.group is None]
+    if not unknown or not support.known.groups:
+        return []
+    named = ", ".join(unknown[:_NAMED]) + (", …" if len(unknown) > _NAMED else "")
+    text = (
+        f"the patient, lesion or slide of {len(unknown):,} of {counted(len(answers), 'query', 'queries')} is not "
+        f"known, so whether it was labelled cannot be told: {named}"
+    )
+    return [Finding(Level.WARN, "unknown-groups", "", text, "--groups or --group-from, for both sides")]
 
 
 def _unlike(support: Support, answers: Sequence[Answer]) -> list[Finding]:

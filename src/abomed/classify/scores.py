@@ -24,6 +24,7 @@ from abomed.engine.intervals import check_level, student_quantile
 from abomed.types import counted
 
 LEVEL = 0.95
+_NOTHING_NEW = "No query is of other {} than the labelled ones: this says nothing about new ones."
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Scores:
     covered: Share | None  # how often the set held the label; None where there are no sets
     set_size: float | None
     left_out: tuple[str, ...]
+    caveat: str = ""  # where nothing is left that says how new images are answered
 
     @property
     def headline(self) -> Share:
@@ -69,7 +71,8 @@ class Scores:
             f"labelled: {100 * share.value:.1f} % (95 % interval {100 * share.low:.1f} to {100 * share.high:.1f} "
             f"over {share.units:,} {share.over})."
         )
-        return text + (f" Not counted: {'; '.join(self.left_out)}." if self.left_out else "")
+        text += f" Not counted: {'; '.join(self.left_out)}." if self.left_out else ""
+        return f"{text} {self.caveat}".rstrip()
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -80,6 +83,7 @@ class Scores:
             "coverage": None if self.covered is None else self.covered.value,
             "mean_set_size": self.set_size,
             "left_out": list(self.left_out),
+            "caveat": self.caveat,
         }
 
 
@@ -121,7 +125,8 @@ def score_answers(answers: Sequence[Answer], class_names: Sequence[str]) -> Scor
         else None
     )
     size = float(np.mean(sizes)) if sizes else None
-    return Scores(tuple(rows), tuple(recalls), confusion, covered, size, tuple(left_out))
+    caveat = "" if strangers else _NOTHING_NEW.format("patients, lesions or slides" if fresh else "images")
+    return Scores(tuple(rows), tuple(recalls), confusion, covered, size, tuple(left_out), caveat)
 
 
 def _share(name: str, answers: Sequence[Answer], class_names: Sequence[str]) -> Share:

@@ -26,10 +26,12 @@ from abomed.classify.weights import Model, load_models
 from abomed.config.answers import AnswerSettings
 from abomed.config.classify import ClassifySettings
 from abomed.config.data import DecodeSettings, PackSettings, ReadSettings
+from abomed.data.catalogue import SOURCES
 from abomed.data.crew import Progress
-from abomed.data.manifest import read_manifest
+from abomed.data.manifest import Manifest, read_manifest
 from abomed.data.pack import write_pack
 from abomed.data.packed import Pack, open_pack
+from abomed.data.sources import group_in_name
 from abomed.data.store import Store
 from abomed.types import Finding
 
@@ -47,6 +49,7 @@ _ADVICE = {
     "no-groups": "give --groups FILE.csv (path,group) or --group-from PATTERN; without, the accuracy to expect is "
     "that for further images of the same patients",
     "one-group": "what is told about the accuracy to expect says nothing about other patients",
+    "duplicate-across-classes": "leave the picture in the folder of the one class it belongs to",
     "class-imbalance": "classes count alike in the answers whatever their numbers (--class-weight)",
 }
 
@@ -91,7 +94,7 @@ def open_support(
 ) -> Iterator[Support]:
     """Read, check and fit the labelled images of `source`: a folder with one folder per class, a .zip or a .csv."""
     models = load_models(settings.model)
-    manifest = read_manifest(source, read)
+    manifest = read_labelled(source, read)
     pack_settings = PackSettings(size=working_side(models), strict=answers.strict, workers=answers.workers)
     with tempfile.TemporaryDirectory(prefix="abomed-") as folder:
         file = Path(folder) / "support.safetensors"
@@ -99,6 +102,24 @@ def open_support(
         pack = open_pack(file)
         yield fit_support(source, pack, manifest.store, models, settings, answers.level)
         del pack  # the file is mapped: Windows removes no open file
+
+
+def read_labelled(source: str, read: ReadSettings) -> Manifest:
+    """Labelled images as they lie in folders, with the patients that names of a known data set tell.
+
+    A folder of such a data set to which images of one's own were added is a folder: nothing of it is left out.
+    """
+    manifest = read_manifest(source, read)
+    if manifest.source not in SOURCES or source.startswith(f"{manifest.source}="):
+        return manifest
+    plain = read_manifest(source, read, recognise=False)
+    if len(plain.records) <= len(manifest.records):
+        return manifest
+    records = tuple(
+        replace(record, group=record.group or group_in_name(manifest.source, record.path))
+        for record in plain.records
+    )
+    return replace(plain, records=records)
 
 
 def fit_support(

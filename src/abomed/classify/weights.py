@@ -107,6 +107,10 @@ def load_models(names: str | Path | Model | Sequence[str | Path | Model]) -> tup
         names = automatic()
     elif isinstance(names, str) and "+" in names and not Path(names).exists():
         names = names.split("+")
+        if not all(names):
+            raise ConfigError(
+                "a name is missing beside a '+'", found=f"'{'+'.join(names)}'", right=", ".join(known_names())
+            )
     if isinstance(names, str | Path | Model):
         names = (names,)
     models = tuple(name if isinstance(name, Model) else load(name) for name in names)

@@ -1,6 +1,7 @@
 """`abomed classify`: answers for a folder of images from a few labelled ones."""
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,7 +65,7 @@ def classify(
     from abomed.classify.results import conclude, to_json
     from abomed.classify.support import open_support
 
-    _check_outputs(out, report)
+    _check_outputs(out, report, [Path(support), *query, *([Path(read.groups)] if read.groups else [])])
     if save is not None:
         check_folder(save)
     with ExitStack() as stack:
@@ -72,7 +73,7 @@ def classify(
             labelled = stack.enter_context(
                 open_support(support, settings, read, decode, answers, on_progress)
             )
-        queries = read_queries(query, labelled.class_names, read)
+        queries = read_queries(query, labelled.class_names, read, labelled.pack.header.source)
         if not json:
             _tell_support(labelled)
         given, refused = _answer(labelled, queries, out, report is not None, decode, answers)
@@ -93,10 +94,13 @@ def classify(
             _tell_results(labelled, results, out, report, save)
 
 
-def _check_outputs(out: Path, report: Path | None) -> None:
-    """What would fail after the work is refused before it."""
+def _check_outputs(out: Path, report: Path | None, inputs: Sequence[Path]) -> None:
+    """What would fail after the work, or destroy what was given, is refused before it."""
     from abomed.data.durable import check_space
 
+    given = {path.absolute() for path in inputs}
+    given |= {path / "groups.csv" for path in given if path.is_dir()}
+    read = {path.resolve() for path in given}
     for path, suffix in ((out, ".csv"), (report, ".html")):
         if path is None:
             continue
@@ -105,6 +109,12 @@ def _check_outputs(out: Path, report: Path | None) -> None:
                 f"the output cannot be '{printable(str(path))}'",
                 found="a folder" if path.is_dir() else f"the suffix '{printable(path.suffix)}'",
                 right=f"a file name that ends in {suffix}",
+            )
+        if path.resolve() in read:
+            raise ConfigError(
+                "the answers would overwrite what they are made from",
+                where=printable(str(path)),
+                right="another file for the output",
             )
         check_space(path.absolute().parent, 2**20)
 

@@ -40,8 +40,8 @@ class Manifest:
     store: Store
 
 
-def read_manifest(source: str, settings: ReadSettings | None = None) -> Manifest:
-    """Read `PATH` or `NAME=PATH`."""
+def read_manifest(source: str, settings: ReadSettings | None = None, *, recognise: bool = True) -> Manifest:
+    """Read `PATH` or `NAME=PATH`; without `recognise` a bare path is nobody's known data set."""
     settings = settings or ReadSettings()
     named, path = _split_source(source)
     if path.suffix.lower() == ".npz":
@@ -49,7 +49,7 @@ def read_manifest(source: str, settings: ReadSettings | None = None) -> Manifest
         listing, reading = contents.listing, contents.reading
     else:
         listing = _list(path, settings)
-        reading = _read(named, path, listing, settings)
+        reading = _read(named, path, listing, settings, recognise)
     reading = _group(reading, listing, settings)
     check_class_names({record.label for record in reading.records}, str(path))
     records = tuple(sorted(reading.records, key=lambda record: (natural_key(record.label), record.path)))
@@ -116,10 +116,12 @@ def _list(path: Path, settings: ReadSettings) -> Listing:
     )
 
 
-def _read(named: Source | None, path: Path, listing: Listing, settings: ReadSettings) -> Reading:
+def _read(
+    named: Source | None, path: Path, listing: Listing, settings: ReadSettings, recognise: bool
+) -> Reading:
     if path.suffix.lower() == ".csv":
         return read_labels(_read_table(path.read_bytes, path.name), listing.paths, path.name)
-    known = named or match_source(listing.paths)
+    known = named or (match_source(listing.paths) if recognise else None)
     if known is not None:
         return read_source(known, listing.paths, listing.store.read)
     tables = [

@@ -83,6 +83,13 @@ def read_source(source: Source, paths: Sequence[str], read: Callable[[str], byte
     )
 
 
+def group_in_name(source_name: str, path: str) -> str | None:
+    """The patient, slide or field that a file name of this named source tells; None where it tells none."""
+    source = SOURCES.get(source_name)
+    match = None if source is None else re.fullmatch(source.file_name, PurePosixPath(path).stem)
+    return None if match is None else match.groupdict().get("group")
+
+
 @dataclass(frozen=True)
 class _Image:
     """The parts of an image's path that the rules look at."""

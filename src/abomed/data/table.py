@@ -123,11 +123,14 @@ def _check_rows(records: Sequence[Record], paths: set[str], where: str, *, label
         if names
     ]
     if faults:
+        outside = any(path.startswith(("/", "../")) or path[1:3] == ":/" for path in absent)
         raise DataError(
             "the table and the files disagree",
             where=where,
             found="; ".join(faults),
-            right="one row per file" + (", with a label" if labelled else ""),
+            right="one row per file"
+            + (", with a label" if labelled else "")
+            + (", named by its path below the folder of the table" if outside else ""),
         )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from abomed import __version__
 from abomed.classify.answers import UNLIKE, Answer, Extras
+from abomed.classify.doubt import is_grave
 from abomed.classify.precheck import COPY, NEAR_COPY, SHARED_GROUP
 from abomed.classify.queries import Queries
 from abomed.classify.results import Results, describe_models
@@ -112,7 +113,7 @@ def write_answers_page(
         total=len(results.answers),
         summary=summarise(support, results),
         facts=_facts(support, results),
-        sentences=support.doubt.sentences,
+        sentences=[(text, is_grave(text)) for text in support.doubt.sentences],
         findings=findings,
         refused=results.refused,
         scores=None if results.scores is None else _scores(results.scores, names),
