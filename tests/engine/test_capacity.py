@@ -7,25 +7,26 @@ import torch
 
 from abomed.engine.capacity import backbone_chunk, bytes_per_image, fewer_tasks, memory_advice
 from abomed.errors import ConfigError
-from abomed.models import create_backbone
+from abomed.models import create_backbone, normalise
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 SIDE = 84
 
 
-def test_what_is_kept_of_an_image_of_the_first_block_can_be_counted_by_hand() -> None:
-    # Channels, pixels of every block's maps; kept: input of the convolution, of the normalisation, of ReLU and pool.
+@pytest.mark.parametrize("form", ["processor", "others"])
+def test_what_is_kept_of_an_image_can_be_counted_by_hand(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor pools the maps of the convolution and normalises what is left; other devices normalise them all."""
+    if form == "others":
+        monkeypatch.setattr(normalise, "_by_loop", lambda _: False)
     sides = [84, 42, 21, 10, 5]
-    floats = 0.0
-    for number, (side, pooled) in enumerate(pairwise(sides)):
-        floats += (
-            (3 if number == 0 else 0) * side * side
-        )  # the pixels; later inputs are the former's pooled maps
-        maps = 64 * side * side
-        floats += 2 * maps  # of the convolution and after ReLU, which the pool reads
+    floats = 3.0 * sides[0] ** 2  # the pixels; later inputs are the former's pooled maps
+    for side, pooled in pairwise(sides):
+        # Of the convolution, which pool and statistics read; and after normalising, which the pool reads there.
+        floats += 64 * side * side * (1 if form == "processor" else 2)
         floats += 64 * pooled * pooled * (1 + 2)  # pooled values, and which pixel each came from (int64)
+        floats += 64 * pooled * pooled * (1 if form == "processor" else 0)  # before they are normalised
     counted = bytes_per_image(create_backbone("cnn4")) / 4
-    assert floats <= counted <= 2 * floats
+    assert floats <= counted <= 1.2 * floats
 
 
 def test_chunks_by_device() -> None:
