@@ -67,10 +67,9 @@ class BaseAccuracy:
     """What base-class episodes say about accuracies; kept in a model's card."""
 
     curve: LearningCurve
-    gains: tuple[tuple[int, float], ...] = ()  # by shots: log-odds of heads less those of their refits
-    spreads: tuple[
-        tuple[int, float], ...
-    ] = ()  # by shots: how much wider than binomial the left-out share errs
+    # By shots: log-odds of heads less those of their refits; how much wider than binomial the left-out share errs.
+    gains: tuple[tuple[int, float], ...] = ()
+    spreads: tuple[tuple[int, float], ...] = ()
 
     def spread(self, shots: float) -> float:
         return between_shots(shots, self.spreads) if self.spreads else SPREAD
