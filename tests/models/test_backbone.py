@@ -160,7 +160,7 @@ def test_cnn4_is_the_four_blocks_of_the_literature() -> None:
 @torch.no_grad()
 def test_pixels_are_normalised_by_the_backbone() -> None:
     backbone, seen = small(), []
-    handle = backbone.body.blocks[0].conv.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    handle = backbone.body.blocks[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
     images = draw_images(1, 2)
     backbone(images, RowPlan(1, 2, 0, "episode"))
     handle.remove()

@@ -158,25 +158,46 @@ def test_given_statistics_are_the_joint_forward(form: str) -> None:
     torch.testing.assert_close(queries, expected.unflatten(0, (2, 5))[:, 2:].flatten(0, 1))
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with a bias beside it"])
 @pytest.mark.parametrize("plan", [*PLANS, RowPlan(1, 2, 1, "running"), "given"], ids=str)
-def test_what_is_pooled_first_is_the_pool_of_what_is_normalised(plan: RowPlan | str, form: str) -> None:
+def test_what_is_pooled_first_is_the_pool_of_what_is_normalised(
+    plan: RowPlan | str, beside: bool, form: str
+) -> None:
     """With a weight of each sign: the largest normalised value of a falling channel is its smallest."""
     inputs = draw_rows(6 if isinstance(plan, str) else plan.rows, side=5).requires_grad_()
     told = Statistics(2, (statistics_of(draw_rows(4).unflatten(0, (2, 2))),)) if plan == "given" else plan
     layer = make_layer(told if not isinstance(told, str) else None)
     with torch.no_grad():
         layer.weight[1] = -0.7
-    found, expected = layer.pooled(inputs, 2), max_pool2d(layer(inputs), 2)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    direction, wanted = draw(3, *expected.shape), [inputs, layer.weight, layer.bias]
+    offset = draw(11, CHANNELS).requires_grad_()
+    whole = inputs + offset[:, None, None] if beside else inputs
+    if beside and not layer.takes_offsets(inputs):
+        return  # then the bias goes through the maps, as everywhere
+    found = layer.pooled(inputs, 2, offset if beside else None)
+    expected = max_pool2d(layer(whole), 2)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    direction = draw(3, *expected.shape)
+    wanted = [inputs, layer.weight, layer.bias, *([offset] if beside else [])]
     torch.testing.assert_close(
         torch.autograd.grad(found, wanted, direction, create_graph=True),
         torch.autograd.grad(expected, wanted, direction),
-        rtol=1e-10,
-        atol=1e-10,
+        rtol=1e-9,
+        atol=1e-9,
     )
     if isinstance(plan, RowPlan) and plan.mode == "support":
         assert torch.autograd.gradgradcheck(lambda rows: layer.pooled(rows, 2), [inputs])
+
+
+def test_recorded_statistics_are_those_of_the_maps_with_their_bias() -> None:
+    plan, inputs, offset = RowPlan(1, 3, 0, "support"), draw_rows(3, side=4), draw(5, CHANNELS)
+    recorded = []
+    for maps, beside in ((inputs, offset), (inputs + offset[:, None, None], None)):
+        layer = make_layer(plan)
+        layer._normaliser.recorded = {}
+        layer.pooled(maps, 2, beside)
+        recorded.append(layer._normaliser.recorded[0])
+    torch.testing.assert_close(recorded[0].mean, recorded[1].mean)
+    torch.testing.assert_close(recorded[0].variance, recorded[1].variance)
 
 
 def test_running_averages_are_pytorchs_and_move_only_when_learning() -> None:

@@ -51,6 +51,10 @@ class FixedNorm(nn.Module):
         parts = (self.mean, self.variance, self.weight, self.bias)
         return batch_norm(inputs, *parts, training=False, momentum=0.0, eps=self.eps)  # type: ignore[arg-type]
 
+    def takes_offsets(self, inputs: Tensor) -> bool:  # noqa: ARG002
+        """As `TaskNorm2d.takes_offsets`: constants cancel nothing."""
+        return False
+
     def pooled(
         self, inputs: Float32[Tensor, "rows channels height width"], window: int
     ) -> Float32[Tensor, "rows channels height2 width2"]:

@@ -7,6 +7,7 @@ convolution keeps its bias although the normalisation cancels it: the paper's pa
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 from abomed.models.backbone import Body, initialise_convolutions, refuse_small
 from abomed.models.normalise import TaskNorm2d
@@ -28,6 +29,9 @@ class Block(nn.Module):
     ) -> Float[Tensor, "rows filters half half"]:
         # ReLU is monotone, so pooling first gives the same values and gradients to the bit, with ReLU's passes
         # over a quarter of them.
+        if self.norm.takes_offsets(inputs):
+            maps = conv2d(inputs, self.conv.weight, padding=1)
+            return self.norm.pooled(maps, 2, self.conv.bias).relu_()
         return self.norm.pooled(self.conv(inputs), 2).relu_()
 
 

@@ -13,6 +13,8 @@ Decisions a reader would question:
 - `pooled` is max-pooling behind the layer with the two exchanged: normalising is monotone in every channel, so the
   largest value is normalised instead of all. On a processor that saves passes over the largest maps, but for mode
   `episode`, where the kernel that finds a group's statistics normalises the group in the same pass.
+- A convolution's bias is cancelled by batch statistics, but its gradient is a sum over the largest maps: an eighth of
+  a training step on a processor. So it is handed to `pooled` beside the maps: statistics carry it, maps do not.
 - Statistics are float32 (or float64) whatever the activations are.
 - In `support` mode gradients flow through the support's statistics, also from query rows: the statistics are
   part of the function. Only `Statistics`, which a fitted classifier keeps, are constants.
@@ -28,6 +30,7 @@ from torch.nn.functional import batch_norm, max_pool2d
 
 from abomed.config.models import Normalisation
 from abomed.errors import ConfigError
+from abomed.models.moments import Moments
 
 
 @dataclass(frozen=True)
@@ -138,22 +141,35 @@ class TaskNorm2d(nn.Module):
         if plan.mode == "support":
             return self._by(self._support_statistics(inputs, plan), inputs)
         if _by_loop(inputs) or plan.rows in (plan.support, plan.query):
-            sizes = [size for size in (plan.support, plan.query) if size] * plan.tasks
-            return _cat([self._batch_norm(part, None, None, True) for part in inputs.split(sizes)])
+            return self._episode_loop(inputs, plan, self.bias)
         return self._episode_broadcast(inputs, plan)
 
-    def pooled(
-        self, inputs: Float[Tensor, "rows channels height width"], window: int
-    ) -> Float[Tensor, "rows channels height2 width2"]:
-        """`max_pool2d(self(inputs), window)`; on a processor only what is left by the pooling is normalised."""
+    def takes_offsets(self, inputs: Tensor) -> bool:
+        """Whether `pooled` can be given a convolution's bias beside its maps, which then never enters them."""
         plan = self._normaliser.plan
-        if not _by_loop(inputs):
+        return (
+            _by_loop(inputs) and plan is not None and (isinstance(plan, Statistics) or plan.mode != "running")
+        )
+
+    def pooled(
+        self,
+        inputs: Float[Tensor, "rows channels height width"],
+        window: int,
+        offset: Float[Tensor, " channels"] | None = None,
+    ) -> Float[Tensor, "rows channels height2 width2"]:
+        """`max_pool2d(self(inputs + offset), window)`; on a processor only what the pooling leaves is normalised."""
+        plan = self._normaliser.plan
+        if plan is None or not self.takes_offsets(inputs):
             return max_pool2d(self(inputs), window)
+        added = torch.zeros_like(self.weight) if offset is None else offset
         if isinstance(plan, Statistics):
-            return self._by(plan.layers[self._position], self._largest(inputs, window))
-        if plan is not None and plan.mode == "support":
-            return self._by(self._support_statistics(inputs, plan), self._largest(inputs, window))
-        return max_pool2d(self(inputs), window)
+            told = plan.layers[self._position]
+            found = LayerStatistics(told.mean - added, told.variance)
+        elif plan.mode == "support":
+            found = self._support_statistics(inputs, plan, added)
+        else:
+            return max_pool2d(self._episode_loop(inputs, plan, self.bias + 0 * added), window)
+        return self._by(found, self._largest(inputs, window))
 
     def _largest(self, inputs: Tensor, window: int) -> Tensor:
         """In every window the value that will be the largest: the smallest one where the weight is negative."""
@@ -163,16 +179,33 @@ class TaskNorm2d(nn.Module):
         sign = torch.where(falling, -1, 1).to(inputs.dtype)[:, None, None]
         return max_pool2d(inputs * sign, window) * sign
 
-    def _support_statistics(self, inputs: Tensor, plan: RowPlan) -> LayerStatistics:
-        statistics = statistics_of(_task_rows(inputs, plan.tasks)[:, : plan.support])
+    def _support_statistics(
+        self, inputs: Tensor, plan: RowPlan, offset: Tensor | None = None
+    ) -> LayerStatistics:
+        """Those of `inputs`; recorded are those of `inputs + offset`."""
+        found = statistics_of(_task_rows(inputs, plan.tasks)[:, : plan.support])
+        whole = found if offset is None else LayerStatistics(found.mean + offset, found.variance)
         if self._normaliser.recorded is not None:
-            self._normaliser.recorded[self._position] = statistics
-        return statistics
+            self._normaliser.recorded[self._position] = whole
+        # What cancels stays a cause with a gradient of zero: some methods ask for that of every parameter.
+        return found if offset is None else LayerStatistics(found.mean + 0 * offset, found.variance)
+
+    def _episode_loop(self, inputs: Tensor, plan: RowPlan, bias: Tensor) -> Tensor:
+        """Every side of every task by its own statistics, one after the other."""
+        sizes = [size for size in (plan.support, plan.query) if size] * plan.tasks
+        parts = inputs.split(sizes)
+        return _cat([self._batch_norm(part, None, None, True, bias) for part in parts])
 
     def _batch_norm(
-        self, inputs: Tensor, mean: Tensor | None, variance: Tensor | None, training: bool
+        self,
+        inputs: Tensor,
+        mean: Tensor | None,
+        variance: Tensor | None,
+        training: bool,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        return batch_norm(inputs, mean, variance, self.weight, self.bias, training, self.momentum, self.eps)
+        bias = self.bias if bias is None else bias
+        return batch_norm(inputs, mean, variance, self.weight, bias, training, self.momentum, self.eps)
 
     def _by(self, statistics: LayerStatistics, inputs: Tensor) -> Tensor:
         """`inputs`, equally many rows of each task, normalised by the statistics of their task."""
@@ -221,7 +254,7 @@ def statistics_of(rows: Float[Tensor, "tasks rows channels height width"]) -> La
     """The statistics of each task's rows."""
     if not _by_loop(rows):
         return _broadcast_statistics(rows)
-    moments = [_Moments.apply(_full(group)) for group in rows]  # type: ignore[no-untyped-call]
+    moments = [Moments.apply(_full(group)) for group in rows]  # type: ignore[no-untyped-call]
     return LayerStatistics(*(torch.stack(part) for part in zip(*moments, strict=True)))
 
 
@@ -261,28 +294,3 @@ def _full(inputs: Tensor) -> Tensor:
 def _broadcast_statistics(rows: Float[Tensor, "tasks rows channels height width"]) -> LayerStatistics:
     variance, mean = torch.var_mean(_full(rows), dim=(1, 3, 4), correction=0)
     return LayerStatistics(mean, variance)
-
-
-class _Moments(torch.autograd.Function):
-    """Mean and biased variance of every channel, with batch_norm's kernel: twelve times faster than var_mean
-    on a channels-last tensor on the CPU, at the price of an output that is thrown away."""
-
-    EPS = 1e-30  # keeps the inverses finite, and is nothing beside any variance that matters
-
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        _, mean, inverse = torch.native_batch_norm(inputs, None, None, None, None, True, 0.0, _Moments.EPS)
-        ctx.save_for_backward(inputs, mean)
-        return mean, inverse.pow(-2).sub_(_Moments.EPS).clamp_min_(0)
-
-    @staticmethod
-    def backward(ctx, mean_gradient: Tensor, variance_gradient: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        inputs, mean = ctx.saved_tensors
-        count = inputs.numel() / inputs.shape[1]
-        slope = variance_gradient * (2 / count)
-        shift = mean_gradient / count - slope * mean
-        # slope·x + shift, again by the kernel that is fast on any memory layout.
-        affine: Tensor = batch_norm(
-            inputs, torch.zeros_like(slope), torch.ones_like(slope), slope, shift, False, 0.0, _Moments.EPS
-        )
-        return affine
