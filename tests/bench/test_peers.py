@@ -39,7 +39,8 @@ def test_algorithm_1_by_autograd_and_in_closed_form_have_one_gradient() -> None:
 
 
 def test_ours_has_that_gradient_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks, seen = make_tasks(PLAN, CPU), list[nn.Module]()
+    """In float64: ours leaves the biases out of the maps, and rounding breaks the near ties another way."""
+    tasks, seen = in_double(), list[nn.Module]()
     create = peers.create_backbone
 
     def same_weights(*arguments: object, **named: object) -> nn.Module:
@@ -50,19 +51,20 @@ def test_ours_has_that_gradient_too(monkeypatch: pytest.MonkeyPatch) -> None:
             block.norm.weight.data.copy_(norm.weight)
         backbone.pixel_mean.zero_()
         backbone.pixel_std.fill_(1)
-        seen.append(backbone)
+        seen.append(backbone.double())
         return backbone
 
     monkeypatch.setattr(peers, "create_backbone", same_weights)
     peers.ours(tasks, CPU)()
     own = [p.grad for name, p in seen[0].named_parameters() if name.endswith("conv.weight")]
     loop = Loop(tasks, CPU)
+    loop.network.double()
     closed_form(loop)()
     other = [block[0].weight.grad for block in list(loop.features)[:4]]
     for mine, theirs in zip(own, other, strict=True):
         assert mine is not None
         assert theirs is not None
-        assert float((mine - theirs).norm()) < 2e-3 * float(theirs.norm())
+        assert float((mine - theirs).norm()) < 1e-6 * float(theirs.norm())
 
 
 def test_anil_is_differentiated_in_second_order() -> None:
