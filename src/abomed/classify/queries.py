@@ -50,8 +50,7 @@ def read_queries(
 ) -> Queries:
     """One folder, .zip or .csv, or any number of image files; `known_set` is the data set of the labelled images."""
     queries = _read_queries(sources, class_names, settings)
-    told = settings.groups is not None or settings.group_from is not None
-    if told or any(record.group is not None for record in queries.records):
+    if _are_groups_told(settings) or any(record.group is not None for record in queries.records):
         return queries
     records = (replace(r, group=group_in_name(known_set, r.path)) for r in queries.records)
     return replace(queries, records=tuple(records))
@@ -96,7 +95,7 @@ def _read_queries(sources: Sequence[Path], class_names: Collection[str], setting
     if others:
         text = f"{counted(len(others), 'file')} left out: by name no image"
         findings += (Finding(Level.NOTE, "other-files", "", text),)
-    inside = _GROUPS in kept and settings.groups is None and settings.group_from is None
+    inside = _GROUPS in kept and not _are_groups_told(settings)
     groups = read_groups(store.read(_GROUPS), _GROUPS) if inside else _groups(settings)
     records = tuple(
         Record(path, _label(path, class_names), _group(path, groups, settings)) for path in images
@@ -131,8 +130,8 @@ def _is_image(path: str) -> bool:
 def _read_table(table: Path, class_names: Collection[str], settings: ReadSettings) -> Queries:
     listing = list_folder(table.parent, follow_links=settings.follow_links)
     asked = read_asked(_read_bytes(table, "the table cannot be read"), listing.paths, table.name)
-    groups = _groups(settings)
-    told = settings.groups is not None or settings.group_from is not None
+    kept = set(leave_out([record.path for record in asked], settings.exclude))
+    groups, told = _groups(settings), _are_groups_told(settings)
     records = tuple(
         replace(
             record,
@@ -140,7 +139,7 @@ def _read_table(table: Path, class_names: Collection[str], settings: ReadSetting
             group=_group(record.path, groups, settings) if told else record.group,
         )
         for record in asked
-        if leave_out([record.path], settings.exclude)
+        if record.path in kept
     )
     findings = listing.findings
     unknown = sorted({record.label for record in asked} - {UNKNOWN, *class_names})
@@ -162,6 +161,11 @@ def _told_label(record: Record, class_names: Collection[str]) -> str:
 def _label(path: str, class_names: Collection[str]) -> str:
     named = {part for part in PurePosixPath(path).parts[:-1] if part in class_names}
     return named.pop() if len(named) == 1 else UNKNOWN
+
+
+def _are_groups_told(settings: ReadSettings) -> bool:
+    """Whether the user says where groups come from; then nothing else is asked."""
+    return settings.groups is not None or settings.group_from is not None
 
 
 def _groups(settings: ReadSettings) -> dict[str, str]:
